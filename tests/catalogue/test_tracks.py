@@ -145,7 +145,7 @@ def test_an_invalid_list_of_tracks_is_reported_with_its_location(three, old, new
         ('difficulty = "hard"', "", "'difficulty' is missing"),
         ('tags = ["primitives"', 'tags = [1, "primitives"', "a list of strings"),
         ("requires = [", "require = [", "Unknown key 'require'.*Did you mean 'requires'"),
-        ('["shard_map", "psum"]', '["shard_map", "psun"]', "a list of shard_map, .*psum"),
+        ('"in_body", "psum"]', '"in_body", "psun"]', "a list of shard_map, .*psum"),
         ("psum = 1", "psun = 1", "Unknown key 'psun'.*Did you mean 'psum'"),
         ("psum = 1", "psum = -1", "'psum' is -1"),
         ("shard_map_psum(x, mesh)", "shard_map_psum(x mesh)", "a call such as"),

@@ -45,6 +45,7 @@ def test_json_is_in_every_command_that_prints_a_record():
     assert set(options_called("--json")) == {
         *("layout", "plan", "advise", "trace", "check"),
         *("practice list", "practice history", "practice run", "practice submit"),
+        *("catalogue check", "catalogue mutants"),
     }
 
 

@@ -19,9 +19,10 @@ from shardlab.errors import InvalidReference
 from shardlab.judge import submission_budget
 from shardlab.judge.judge import judge
 from shardlab.judge.judgement_size import MAX_JUDGEMENT_BYTES
-from shardlab.judge.judgement_text import judgement_text
+from shardlab.judge.judgement_text import judgement_lines
 from shardlab.judge.submission_budget import SubmissionBudget
 from shardlab.judge.worker_pool import open_worker_pool
+from shardlab.render.terminal import lines_text
 from shardlab.sandbox.process import ProcessLimits
 
 TOTAL = shard_map_body("lambda y: lax.psum(jnp.sum(y), a)")
@@ -415,7 +416,8 @@ def test_rejected_system_calls_are_in_the_judgement(pool):
     )
     assert judgement.passed
     assert judgement.rejected_calls == {"socket": 1}
-    assert "1 system call rejected (socket)" in judgement_text(judgement, width=500)
+    text = lines_text(judgement_lines(judgement, 500, verbose=True))
+    assert "1 system call rejected (socket)" in text
 
 
 @pytest.mark.parametrize("inputs", ["[1, 2]", "None", "{'y': 1}"])
