@@ -14,6 +14,7 @@ import hashlib
 import io
 import json
 import os
+import random
 import re
 import sys
 import time
@@ -38,8 +39,9 @@ def main(program_file: str, record_file: str) -> int:
     sys.modules["__main__"] = module
     sys.argv = [program["file"], *program["arguments"]]
     sys.path[0] = os.path.dirname(program["file"])
-    sys.path[1:1] = program["import_paths"]
-    _set_up_plots()
+    # Last: a clone of an installed library must not hide it.
+    sys.path.extend(program["import_paths"])
+    _fix_random_seeds()
     identities: dict[str, int] = {}
     exit_code = 0
     for source in program["cells"]:
@@ -57,8 +59,14 @@ def main(program_file: str, record_file: str) -> int:
     return exit_code
 
 
-def _set_up_plots() -> None:
-    os.environ.setdefault("MPLBACKEND", "Agg")
+def _fix_random_seeds() -> None:
+    """Seed the generators of Python and NumPy, which many programs use for their data."""
+    import numpy as np
+
+    random.seed(0)
+    np.random.seed(0)
+    unseeded = np.random.default_rng
+    np.random.default_rng = lambda seed=None: unseeded(0 if seed is None else seed)
 
 
 def _run_cell(source: str, module: types.ModuleType) -> dict[str, Any]:
