@@ -251,3 +251,14 @@ def test_the_error_has_jaxs_message_also_for_what_fails_to_compile():
     beyond = mapped(lambda x: lax.ppermute(x, "data", [(0, 2)]), P("data"))
     with pytest.raises(ProgramRejected, match="names a device index beyond the last one"):
         shardlab.trace(beyond, "f32[8]", mesh=MESH)
+
+
+def test_a_constant_that_is_constrained_in_a_body_is_no_error():
+    def body(x):
+        mask = (x > x).at[0].set(True)  # JAX constrains a literal here
+        return jnp.where(mask, x * 2, x)
+
+    program = jax.shard_map(
+        body, mesh=virtual_mesh("data=2"), in_specs=P("data"), out_specs=P("data")
+    )
+    assert shardlab.check(program, "f32[8]").codes == ()

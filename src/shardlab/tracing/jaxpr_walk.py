@@ -98,7 +98,8 @@ class Block:
 
     def caller_operand(self, var: Any) -> Any | None:
         """Return the operand that the caller passes for an input; None for a loop carry."""
-        return self._operands.get(var)
+        # A literal has no caller, and cannot be hashed.
+        return None if isinstance(var, _jax.Literal) else self._operands.get(var)
 
     def readers_of(self, var: Any) -> list[Any]:
         """Return the equations of this jaxpr that read a value."""

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax.extend.core import Literal
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from shardlab._jax import inner_jaxprs, open_jaxpr
 from shardlab._jax.axis_errors import convert_axis_error
 from shardlab._jax.debug_calls import has_debug_calls, without_debug_calls
 from shardlab.checks.check_program import check_program
@@ -95,6 +96,7 @@ def trace_submission(
             if len(traced.jaxpr.in_avals) != len(shapes):
                 # More inputs than were passed: a tracer of another trace was captured.
                 raise leaked_tracer_error()
+            _reject_exported_calls(traced.jaxpr)
     except BaseException as error:
         raise explain_rejection(error, function, mesh) from None
     observation, findings = check_traced(call.function, traced, shapes)
@@ -114,6 +116,21 @@ def trace_submission(
         calls=observation.calls,
         jaxpr=traced.jaxpr,
     )
+
+
+def _reject_exported_calls(jaxpr: Any) -> None:
+    """Reject a program that was exported before: its shard_maps have lost how they were written."""
+    inner, _ = open_jaxpr(jaxpr)
+    for eqn in inner.eqns:
+        if eqn.primitive.name == "call_exported":
+            raise SubmissionError(
+                "exported",
+                "The submission calls a program that it has exported with jax.export, so the judge "
+                "cannot see how it is written.",
+                "call the function itself.",
+            )
+        for body in inner_jaxprs(eqn.params):
+            _reject_exported_calls(body)
 
 
 def check_traced(name: str, traced: Any, shapes: list[Any]) -> tuple[Observation, Findings]:
@@ -239,7 +256,8 @@ def eager_bytes(jaxpr: Any) -> int:
     submission's own is one operation, and what is sharded inside it never exists unsharded.
     """
     placed = set(jaxpr.jaxpr.invars)
-    largest = 0
+    # What was computed at import, in another thread or by NumPy is a constant of the trace.
+    largest = max(map(_array_bytes, _constants(jaxpr)), default=0)
     for eqn in jaxpr.jaxpr.eqns:
         if any(not isinstance(var, Literal) and var in placed for var in eqn.invars):
             placed.update(eqn.outvars)
@@ -250,6 +268,14 @@ def eager_bytes(jaxpr: Any) -> int:
             else:
                 largest = max(largest, _array_bytes(var.aval))
     return largest
+
+
+def _constants(jaxpr: Any) -> Iterator[Any]:
+    inner, consts = open_jaxpr(jaxpr)
+    yield from (const for const in consts if hasattr(const, "dtype"))
+    for eqn in inner.eqns:
+        for body in inner_jaxprs(eqn.params):
+            yield from _constants(body)
 
 
 def _result_placements(eqn: Any) -> list[bool]:
