@@ -11,14 +11,15 @@ from jax.sharding import PartitionSpec as P
 import shardlab
 
 SPECS = (P(None, "model"), P("model"), P(), P())
-ARGS = ("f32[5,8]", "f32[8,5]", "f32[5]", "f32[6,5]")
+ARGS = ("f32[5,8]", "f32[8,5]", "f32[5]", "f32[8,5]")
 
 
-def train(block):
+def train(block, checks_vma=True):
     """Return a train step of two layers, so that no output is a simple multiple of a bias."""
 
     def step(w1, w2, b, x):
-        @jax.shard_map(in_specs=SPECS, out_specs=P())
+        # all_gather is varying for check_vma.
+        @jax.shard_map(in_specs=SPECS, out_specs=P(), check_vma=checks_vma)
         def forward(w1, w2, b, x):
             for _ in range(2):
                 x = block(w1, w2, b, x)
@@ -47,17 +48,25 @@ def normalized_on_each_device(w1, w2, b, x):
     return x + lax.psum(hidden / hidden.std(-1, keepdims=True) @ w2, "model") + b
 
 
+def bias_inside_a_reduce_scatter(w1, w2, b, x):
+    full = jnp.tanh(x @ w1) @ w2 + b  # here
+    part = lax.psum_scatter(full, "model", scatter_dimension=0, tiled=True)
+    return x + lax.all_gather(part, "model", tiled=True)
+
+
 @pytest.mark.parametrize(
     ("block", "cause"),
     [
         (bias_inside, "bias_n_times"),
         (residual_inside, "bias_n_times"),
+        (bias_inside_a_reduce_scatter, "bias_n_times"),
         (averaged, "divided_by_n"),
         (normalized_on_each_device, ""),
     ],
 )
 def test_a_cause_is_named_if_changing_its_line_makes_all_values_right(block, cause):
-    report = shardlab.check(train(block), *ARGS, mesh="model=4")
+    checks_vma = block is not bias_inside_a_reduce_scatter
+    report = shardlab.check(train(block, checks_vma), *ARGS, mesh="model=4")
     (finding,) = report.findings
     assert finding.code == "hazard.mesh_dependent"
     assert finding.cause == cause, str(report)

@@ -122,7 +122,7 @@ def _sums_reached_by(
     """Return the mesh axes of the sums to which an addition contributes its terms."""
     found = []
     for eqn in jaxpr.eqns:
-        if eqn.primitive.name in SUM_COLLECTIVES and _contributes(addition, eqn, eqns_by_output):
+        if eqn.primitive.name in _SUMS and _contributes(addition, eqn, eqns_by_output):
             found.append(collective_axes(eqn.params))
     return list(dict.fromkeys(found))
 
