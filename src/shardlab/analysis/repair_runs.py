@@ -8,18 +8,22 @@ that one repair can be tried on all meshes.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+import numpy as np
+
 from shardlab import _jax
+from shardlab.analysis.compiled_simulation import compile_simulation
 from shardlab.analysis.lineage import equation_location
-from shardlab.simulator.interpreter.repairs import apply_repair
+from shardlab.simulator.interpreter.repairs import SwitchedRepair, apply_repairs
 from shardlab.simulator.interpreter.rules.collectives import SUM_COLLECTIVES, collective_axes
 from shardlab.simulator.repair import Repair, RepairKind
 
-# Each is compiled and run at least once; programs with more candidates get no answer in time.
+# Each runs at least once, and makes the compiled program larger.
 _MAX_REPAIRS = 16
 _SUMS = SUM_COLLECTIVES | {"reduce_scatter", "unreduced_reduce_scatter"}
 _ADDITIONS = frozenset({"add", "add_any", "sub"})
@@ -58,15 +62,61 @@ def list_repairs(closed: Any, mesh_axes: Sequence[str], *, has_mean_of_means: bo
 
 def run_repaired(
     closed: Any,
-    repair: Repair,
+    repairs: Sequence[Repair],
     mesh_axes: Sequence[str],
-    evaluate: Callable[[], list[Any]],
-) -> list[Any]:
-    """Return the outputs of a program in which every equation of a repair is changed."""
-    candidates = _candidates(closed, tuple(mesh_axes))
-    equations = {id(eqn): item for eqn, item in candidates if item == repair}
-    with apply_repair(equations):
-        return evaluate()
+    indices: Sequence[int],
+    arrays: list[Any],
+) -> dict[Repair, list[Any] | None]:
+    """Return some outputs of a program for each repair, or None if the repaired program fails.
+
+    Repairs of one kind are compiled as one program.
+    """
+    results: dict[Repair, list[Any] | None] = {}
+    for kinds in _COMPILED_TOGETHER:
+        group = [repair for repair in repairs if repair.kind in kinds]
+        try:
+            results |= _run_group(closed, group, mesh_axes, indices, arrays)
+        except Exception:
+            # A changed operation may not fit the rest of the program; then it is no cause. Another
+            # one of the group may fit.
+            for repair in group:
+                try:
+                    results |= _run_group(closed, [repair], mesh_axes, indices, arrays)
+                except Exception:
+                    results[repair] = None
+    return results
+
+
+# With an offset indices differ by device, also while it is off: terms that are the same on every
+# device would not be recognized as such. A sum of operands may not fit where the division is.
+_COMPILED_TOGETHER = (("divide", "multiply", "count_once"), ("divide_last",), ("offset",))
+
+
+def _run_group(
+    closed: Any,
+    repairs: Sequence[Repair],
+    mesh_axes: Sequence[str],
+    indices: Sequence[int],
+    arrays: list[Any],
+) -> dict[Repair, list[Any] | None]:
+    if not repairs:
+        return {}
+    numbers = {repair: number for number, repair in enumerate(repairs)}
+    candidates = [pair for pair in _candidates(closed, tuple(mesh_axes)) if pair[1] in numbers]
+
+    @contextlib.contextmanager
+    def repaired(number: Any) -> Iterator[None]:
+        by_equation: dict[int, list[SwitchedRepair]] = {}
+        for eqn, repair in candidates:
+            item = SwitchedRepair(repair, number == numbers[repair])
+            by_equation.setdefault(id(eqn), []).append(item)
+        with apply_repairs(by_equation):
+            yield
+
+    evaluate_program = compile_simulation(closed, indices, repaired)
+    return {
+        repair: evaluate_program([np.int32(number), *arrays]) for repair, number in numbers.items()
+    }
 
 
 def _candidates(closed: Any, mesh_axes: tuple[str, ...]) -> Iterator[tuple[Any, Repair]]:
