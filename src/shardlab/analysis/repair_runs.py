@@ -24,7 +24,7 @@ from shardlab.simulator.interpreter.rules.collectives import SUM_COLLECTIVES, co
 from shardlab.simulator.repair import Repair, RepairKind
 
 # Each runs at least once, and makes the compiled program larger.
-_MAX_REPAIRS = 16
+_MAX_REPAIRS = 48
 _SUMS = SUM_COLLECTIVES | {"reduce_scatter", "unreduced_reduce_scatter"}
 _ADDITIONS = frozenset({"add", "add_any", "sub"})
 # What a term may pass through between the addition and the sum.
@@ -124,8 +124,7 @@ def _candidates(closed: Any, mesh_axes: tuple[str, ...]) -> Iterator[tuple[Any, 
         eqns_by_output = {out: eqn for eqn in jaxpr.eqns for out in eqn.outvars}
         for eqn in jaxpr.eqns:
             name, source = eqn.primitive.name, equation_location(eqn)
-            # The backward pass follows from the forward pass, whose results decide.
-            if not source.line or "transpose(" in _jax.name_stack(eqn):
+            if not source.line or _is_backward(eqn):
                 continue
             for kind, axes, is_summed in _kinds_of(eqn, eqns_by_output, jaxpr, mesh_axes):
                 yield (
@@ -140,6 +139,11 @@ def _candidates(closed: Any, mesh_axes: tuple[str, ...]) -> Iterator[tuple[Any, 
                         is_summed=is_summed,
                     ),
                 )
+
+
+def _is_backward(eqn: Any) -> bool:
+    """Return whether an equation is of a backward pass, which follows from the forward pass."""
+    return "transpose(" in _jax.name_stack(eqn)
 
 
 def _kinds_of(
@@ -193,11 +197,14 @@ def _contributes(addition: Any, psum: Any, eqns_by_output: dict[Any, Any]) -> bo
 
 
 def _shard_map_jaxprs(jaxpr: Any, *, is_inside: bool) -> Iterator[Any]:
-    """Yield each jaxpr at any depth inside a shard_map."""
+    """Yield each jaxpr at any depth inside a shard_map, without those of a backward pass."""
     inner, _ = _jax.open_jaxpr(jaxpr)
     if is_inside:
         yield inner
     for eqn in inner.eqns:
+        # The name stack of a body does not repeat that of its equation.
+        if _is_backward(eqn):
+            continue
         for body in _jax.inner_jaxprs(eqn.params):
             yield from _shard_map_jaxprs(
                 body, is_inside=is_inside or eqn.primitive.name == "shard_map"
