@@ -9,6 +9,8 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 import shardlab
+from shardlab.analysis.mesh_runs import MeshTrial
+from shardlab.analysis.run_arguments import fill_arguments
 
 SPECS = (P(None, "model"), P("model"), P(), P())
 ARGS = ("f32[5,8]", "f32[8,5]", "f32[5]", "f32[8,5]")
@@ -134,3 +136,42 @@ def test_gradients_summed_before_an_optimizer_are_named_by_their_line():
     (finding,) = report.findings
     assert finding.cause == "gradient_scaled_by_n", str(report)
     assert "# here" in finding.where.read_line()
+
+
+def experts_averaged(w, shared, x):
+    @jax.shard_map(in_specs=(P("expert"), P(), P()), out_specs=P())
+    def loss(w, shared, x):
+        out = lax.pmean(jnp.einsum("td,ed->te", x, w).sum(1), "expert") + jnp.tanh(x @ shared)
+        return jnp.mean(out**2)
+
+    value, grads = jax.value_and_grad(loss, (0, 1))(w, shared, x)
+    return grads, value
+
+
+def trial():
+    mesh = shardlab.Mesh({"expert": 2})
+    args = fill_arguments(("f32[6,3]", "f32[3]", "f32[5,3]"))
+    return MeshTrial(experts_averaged, args, mesh, is_reference=False)
+
+
+def test_gradients_of_a_shard_map_are_recognized_from_outside():
+    outputs = trial().run.outputs
+    is_gradient = {path: leaf.lineage.is_gradient for path, leaf in outputs.items()}
+    assert is_gradient == {"[0][0]": True, "[0][1]": True, "[1]": False}
+
+
+def test_repairs_that_are_compiled_together_give_what_each_gives_alone():
+    program = trial()
+    repairs = program.list_repairs()
+    # Only the pmean of the forward pass: JAX adds sums of its own to the backward pass.
+    assert [(item.kind, item.source.line) for item in repairs] == [
+        ("divide", repairs[0].source.line),
+        ("multiply", repairs[0].source.line),
+    ]
+    together = program.run_repaired(repairs, ["[1]"])
+    for repair in repairs:
+        alone = program.run_repaired([repair], ["[1]"])
+        assert together[repair]["[1]"] == alone[repair]["[1]"]
+    divided, multiplied = (float(together[repair]["[1]"]) for repair in repairs)
+    wrong = float(program.run.outputs["[1]"].value)
+    assert len({divided, multiplied, wrong}) == 3
