@@ -29,11 +29,12 @@ def compile_simulation(
     """
 
     def simulate_program(*args: Any) -> list[Any]:
-        with contextlib.ExitStack() as stack:
-            if repaired is not None:
-                number, *args = args
-                stack.enter_context(repaired(number))
-            outs = evaluate.evaluate_jaxpr(MeshAxes(), closed, [StackedArray(arg) for arg in args])
+        context, arrays = (
+            (contextlib.nullcontext(), args) if repaired is None else (repaired(args[0]), args[1:])
+        )
+        with context:
+            ins = [StackedArray(array) for array in arrays]
+            outs = evaluate.evaluate_jaxpr(MeshAxes(), closed, ins)
         return [outs[i].array for i in (range(len(outs)) if indices is None else indices)]
 
     jitted = jax.jit(simulate_program, compiler_options=_FAST_COMPILE)

@@ -235,8 +235,9 @@ class MeshTrial:
         with self._recorded_run():
             results = self._program.evaluate_repaired(repairs, paths)
         return {
-            repair: values
-            and {path: _numpy_array(value) for path, value in zip(paths, values, strict=True)}
+            repair: None
+            if values is None
+            else {path: _numpy_array(value) for path, value in zip(paths, values, strict=True)}
             for repair, values in results.items()
         }
 
