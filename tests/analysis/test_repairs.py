@@ -9,16 +9,19 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 import shardlab
+from shardlab.analysis.mesh_runs import MeshTrial
+from shardlab.analysis.run_arguments import fill_arguments
 
 SPECS = (P(None, "model"), P("model"), P(), P())
-ARGS = ("f32[5,8]", "f32[8,5]", "f32[5]", "f32[6,5]")
+ARGS = ("f32[5,8]", "f32[8,5]", "f32[5]", "f32[8,5]")
 
 
-def train(block):
+def train(block, checks_vma=True):
     """Return a train step of two layers, so that no output is a simple multiple of a bias."""
 
     def step(w1, w2, b, x):
-        @jax.shard_map(in_specs=SPECS, out_specs=P())
+        # all_gather is varying for check_vma.
+        @jax.shard_map(in_specs=SPECS, out_specs=P(), check_vma=checks_vma)
         def forward(w1, w2, b, x):
             for _ in range(2):
                 x = block(w1, w2, b, x)
@@ -47,17 +50,25 @@ def normalized_on_each_device(w1, w2, b, x):
     return x + lax.psum(hidden / hidden.std(-1, keepdims=True) @ w2, "model") + b
 
 
+def bias_inside_a_reduce_scatter(w1, w2, b, x):
+    full = jnp.tanh(x @ w1) @ w2 + b  # here
+    part = lax.psum_scatter(full, "model", scatter_dimension=0, tiled=True)
+    return x + lax.all_gather(part, "model", tiled=True)
+
+
 @pytest.mark.parametrize(
     ("block", "cause"),
     [
         (bias_inside, "bias_n_times"),
         (residual_inside, "bias_n_times"),
+        (bias_inside_a_reduce_scatter, "bias_n_times"),
         (averaged, "divided_by_n"),
         (normalized_on_each_device, ""),
     ],
 )
 def test_a_cause_is_named_if_changing_its_line_makes_all_values_right(block, cause):
-    report = shardlab.check(train(block), *ARGS, mesh="model=4")
+    checks_vma = block is not bias_inside_a_reduce_scatter
+    report = shardlab.check(train(block, checks_vma), *ARGS, mesh="model=4")
     (finding,) = report.findings
     assert finding.code == "hazard.mesh_dependent"
     assert finding.cause == cause, str(report)
@@ -125,3 +136,42 @@ def test_gradients_summed_before_an_optimizer_are_named_by_their_line():
     (finding,) = report.findings
     assert finding.cause == "gradient_scaled_by_n", str(report)
     assert "# here" in finding.where.read_line()
+
+
+def experts_averaged(w, shared, x):
+    @jax.shard_map(in_specs=(P("expert"), P(), P()), out_specs=P())
+    def loss(w, shared, x):
+        out = lax.pmean(jnp.einsum("td,ed->te", x, w).sum(1), "expert") + jnp.tanh(x @ shared)
+        return jnp.mean(out**2)
+
+    value, grads = jax.value_and_grad(loss, (0, 1))(w, shared, x)
+    return grads, value
+
+
+def trial():
+    mesh = shardlab.Mesh({"expert": 2})
+    args = fill_arguments(("f32[6,3]", "f32[3]", "f32[5,3]"))
+    return MeshTrial(experts_averaged, args, mesh, is_reference=False)
+
+
+def test_gradients_of_a_shard_map_are_recognized_from_outside():
+    outputs = trial().run.outputs
+    is_gradient = {path: leaf.lineage.is_gradient for path, leaf in outputs.items()}
+    assert is_gradient == {"[0][0]": True, "[0][1]": True, "[1]": False}
+
+
+def test_repairs_that_are_compiled_together_give_what_each_gives_alone():
+    program = trial()
+    repairs = program.list_repairs()
+    # Only the pmean of the forward pass: JAX adds sums of its own to the backward pass.
+    assert [(item.kind, item.source.line) for item in repairs] == [
+        ("divide", repairs[0].source.line),
+        ("multiply", repairs[0].source.line),
+    ]
+    together = program.run_repaired(repairs, ["[1]"])
+    for repair in repairs:
+        alone = program.run_repaired([repair], ["[1]"])
+        assert together[repair]["[1]"] == alone[repair]["[1]"]
+    divided, multiplied = (float(together[repair]["[1]"]) for repair in repairs)
+    wrong = float(program.run.outputs["[1]"].value)
+    assert len({divided, multiplied, wrong}) == 3

@@ -417,6 +417,27 @@ def test_what_differs_by_design_is_a_note(change, lineage, text):
     assert text in note
 
 
+@pytest.mark.parametrize(
+    ("count", "has_cause"),
+    [
+        (lambda n: 48 // n, True),  # x.shape[0]
+        (lambda n: 48 * 6 // n, True),  # x.size
+        (lambda n: 96 // n, False),  # a number that is no size of an argument
+        (lambda n: n, False),  # lax.axis_size
+        (lambda n: 48 // n + 1, False),
+    ],
+    ids=["rows", "size", "another number", "axis size", "padded"],
+)
+def test_the_number_of_rows_of_one_device_is_a_finding(count, has_cause):
+    constant = OutputLineage(has_arguments=False, has_collectives=False)
+    mesh_runs = runs(lambda n: np.int32(count(n)), constant, right=np.int32(count(1)))
+    compared = compare_with_one_device(replace(mesh_runs, arguments={"x": np.ones((48, 6))}))
+    assert [finding.cause for finding in compared.findings] == ["divided_by_n"] * has_cause
+    assert bool(compared.notes) != has_cause
+    if has_cause:
+        assert "counts the elements of its own shard" in compared.findings[0].what
+
+
 def test_the_same_results_give_nothing():
     assert compare_with_one_device(runs(lambda n: RIGHT * (1 + 1e-7))).findings == ()
     odd = np.array([np.nan, np.inf, 1.0, 2.0])

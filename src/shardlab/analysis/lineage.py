@@ -132,7 +132,9 @@ def _propagate_equation(axes: MeshAxes, eqn: Any, ins: list[ValueFacts]) -> list
         newly_manual = frozenset(params["newly_manual_axes"])
         outs = _propagate(inner, params["jaxpr"], body_ins)
         vma_tags = frozenset({_CHECKED} if params["check_vma"] else ())
-        return [ValueFacts(out.tags | vma_tags, out.varying_axes - newly_manual) for out in outs]
+        outs = [ValueFacts(out.tags | vma_tags, out.varying_axes - newly_manual) for out in outs]
+        # The equations of a body have a name stack of their own, without that of the shard_map.
+        return _mark_gradient(eqn, outs)
     if name in _CONTROL_FLOW:
         return _CONTROL_FLOW[name](axes, eqn, ins)
     body = called_jaxpr(name, params)

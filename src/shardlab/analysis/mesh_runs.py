@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shardlab import _jax
-from shardlab._jax.pending_deadlock import raise_pending_deadlock
+from shardlab.analysis.compiled_simulation import compile_simulation
 from shardlab.analysis.lineage import trace_lineages
 from shardlab.analysis.partial_use import describe_partial_use, has_shard_map
 from shardlab.analysis.reference_outputs import check_same_outputs
@@ -35,8 +35,7 @@ from shardlab.analysis.run_arguments import (
 )
 from shardlab.errors import Deadlock, InvalidType
 from shardlab.sharding.mesh import Mesh, MeshSizes, mesh_text
-from shardlab.simulator.interpreter import evaluate, replica_recorder
-from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
+from shardlab.simulator.interpreter import replica_recorder
 from shardlab.simulator.repair import Repair
 from shardlab.simulator.retarget import retarget_programs
 from shardlab.simulator.run_records import (
@@ -54,8 +53,6 @@ RepairTest = Callable[[Mapping[str, Any] | None], bool]
 _COMPUTES_GRADIENTS = (
     "The program computes gradients itself. These were compared; second derivatives were not."
 )
-# Each program runs once, so compiling it takes longer than running it.
-_FAST_COMPILE = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 class MeshRunner:
@@ -134,11 +131,10 @@ class MeshRunner:
         ordered = [first, *(trial for trial in trials if trial is not first)]
         repairs = first.list_repairs()
         self._on_progress(f"testing {len(repairs)} possible causes")
-        return [
-            repair
-            for repair in repairs
-            if all(agrees(trial.run_repaired(repair, paths)) for trial in ordered)
-        ]
+        for trial in ordered:
+            results = trial.run_repaired(repairs, paths)
+            repairs = [repair for repair in repairs if agrees(results[repair])]
+        return repairs
 
     def _run_on_mesh(self, mesh: Mesh) -> MeshRun:
         trial = MeshTrial(self._f, self._args, mesh, is_reference=self._reference is None)
@@ -233,16 +229,17 @@ class MeshTrial:
         return self._program.list_repairs()
 
     def run_repaired(
-        self, repair: Repair, paths: Sequence[str]
-    ) -> dict[str, np.ndarray[Any, Any]] | None:
-        """Return some outputs of the program with one operation repaired, or None if it fails."""
+        self, repairs: Sequence[Repair], paths: Sequence[str]
+    ) -> dict[Repair, dict[str, np.ndarray[Any, Any]] | None]:
+        """Return some outputs of the program for each repair, or None where it fails."""
         with self._recorded_run():
-            try:
-                values = self._program.evaluate_repaired(repair, paths)
-            except Exception:
-                # A changed operation may not fit the rest of the program; then it is no cause.
-                return None
-        return {path: _numpy_array(value) for path, value in zip(paths, values, strict=True)}
+            results = self._program.evaluate_repaired(repairs, paths)
+        return {
+            repair: None
+            if values is None
+            else {path: _numpy_array(value) for path, value in zip(paths, values, strict=True)}
+            for repair, values in results.items()
+        }
 
     @contextlib.contextmanager
     def _recorded_run(self) -> Iterator[tuple[replica_recorder.ReplicaRecorder, float]]:
@@ -300,7 +297,7 @@ class _TracedProgram:
         self._paths = leaf_paths(shapes)
         self._shapes = jax.tree.leaves(shapes)
         self._lineages = trace_lineages(self._closed)
-        self._evaluate = _compile_simulation(self._closed)
+        self._evaluate = compile_simulation(self._closed)
 
     def evaluate_outputs(self) -> list[Any]:
         return self._evaluate(self._arrays)
@@ -320,13 +317,11 @@ class _TracedProgram:
             self._closed, self._mesh.axis_names, has_mean_of_means=has_mean_of_means
         )
 
-    def evaluate_repaired(self, repair: Repair, paths: Sequence[str]) -> list[Any]:
+    def evaluate_repaired(
+        self, repairs: Sequence[Repair], paths: Sequence[str]
+    ) -> dict[Repair, list[Any] | None]:
         indices = [self._paths.index(path) for path in paths]
-        # The repair is active while JAX traces the simulation, so it is traced anew.
-        evaluate_program = _compile_simulation(self._closed, indices)
-        return run_repaired(
-            self._closed, repair, self._mesh.axis_names, lambda: evaluate_program(self._arrays)
-        )
+        return run_repaired(self._closed, repairs, self._mesh.axis_names, indices, self._arrays)
 
     def measure_outputs(self, values: list[Any], is_reference: bool) -> dict[str, OutputLeaf]:
         """Return every output by its path; those of the reference with their rounding noise."""
@@ -353,7 +348,7 @@ class _TracedProgram:
         try:
             with retarget_programs(self._mesh):
                 closed = jax.make_jaxpr(jax.grad(weighted_loss, indices))(*self._arrays)
-            evaluate_gradients = _compile_simulation(closed)
+            evaluate_gradients = compile_simulation(closed)
             values = evaluate_gradients(self._arrays)
         except Deadlock as error:
             raise gradient_deadlock(error) from None
@@ -385,30 +380,6 @@ def _perturb(array: Any, eps: float, seed: int) -> Any:
     # Random signs: a change of all elements in one direction may cancel, as in x - x.mean().
     signs = np.random.default_rng(seed).choice([-1.0, 1.0], array.shape)
     return (array * (1 + eps * signs)).astype(array.dtype)
-
-
-def _compile_simulation(
-    closed: Any, indices: Sequence[int] | None = None
-) -> Callable[[list[Any]], list[Any]]:
-    """Return a function that evaluates a jaxpr on its virtual mesh, compiled for one device.
-
-    With `indices` only those outputs are computed.
-    """
-
-    def simulate_program(*args: Any) -> list[Any]:
-        outs = evaluate.evaluate_jaxpr(MeshAxes(), closed, [StackedArray(arg) for arg in args])
-        return [outs[i].array for i in (range(len(outs)) if indices is None else indices)]
-
-    jitted = jax.jit(simulate_program, compiler_options=_FAST_COMPILE)
-
-    def run_compiled(args: list[Any]) -> list[Any]:
-        # A deadlock is found by a callback, which raises only when its effects are waited for.
-        with _jax.no_mesh(), raise_pending_deadlock():
-            outs = jax.block_until_ready(jitted(*args))
-            jax.effects_barrier()
-        return list(outs)
-
-    return run_compiled
 
 
 def _output_leaves(

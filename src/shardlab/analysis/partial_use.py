@@ -109,10 +109,15 @@ def _uses(jaxpr: Any, var: Any) -> Iterator[Any]:
 
 
 def _takes_first(eqn: Any, dim: int) -> bool:
+    """Return whether an equation takes the first element of a dimension, and all of the others.
+
+    `x[0, 0]` is one number of an array, not the parameters of a stage.
+    """
     if eqn.primitive.name != "slice":
         return False
-    start, limit = eqn.params["start_indices"], eqn.params["limit_indices"]
-    return bool(start[dim] == 0 and limit[dim] == 1)
+    sizes = list(eqn.invars[0].aval.shape)
+    sizes[dim] = 1
+    return not any(eqn.params["start_indices"]) and list(eqn.params["limit_indices"]) == sizes
 
 
 def _has_gradients(jaxpr: Any) -> bool:

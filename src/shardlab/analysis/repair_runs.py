@@ -8,19 +8,23 @@ that one repair can be tried on all meshes.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+import numpy as np
+
 from shardlab import _jax
+from shardlab.analysis.compiled_simulation import compile_simulation
 from shardlab.analysis.lineage import equation_location
-from shardlab.simulator.interpreter.repairs import apply_repair
+from shardlab.simulator.interpreter.repairs import SwitchedRepair, apply_repairs
 from shardlab.simulator.interpreter.rules.collectives import SUM_COLLECTIVES, collective_axes
 from shardlab.simulator.repair import Repair, RepairKind
 
-# Each is compiled and run at least once; programs with more candidates get no answer in time.
-_MAX_REPAIRS = 16
+# Each runs at least once, and makes the compiled program larger.
+_MAX_REPAIRS = 48
 _SUMS = SUM_COLLECTIVES | {"reduce_scatter", "unreduced_reduce_scatter"}
 _ADDITIONS = frozenset({"add", "add_any", "sub"})
 # What a term may pass through between the addition and the sum.
@@ -58,15 +62,61 @@ def list_repairs(closed: Any, mesh_axes: Sequence[str], *, has_mean_of_means: bo
 
 def run_repaired(
     closed: Any,
-    repair: Repair,
+    repairs: Sequence[Repair],
     mesh_axes: Sequence[str],
-    evaluate: Callable[[], list[Any]],
-) -> list[Any]:
-    """Return the outputs of a program in which every equation of a repair is changed."""
-    candidates = _candidates(closed, tuple(mesh_axes))
-    equations = {id(eqn): item for eqn, item in candidates if item == repair}
-    with apply_repair(equations):
-        return evaluate()
+    indices: Sequence[int],
+    arrays: list[Any],
+) -> dict[Repair, list[Any] | None]:
+    """Return some outputs of a program for each repair, or None if the repaired program fails.
+
+    Repairs of one kind are compiled as one program.
+    """
+    results: dict[Repair, list[Any] | None] = {}
+    for kinds in _COMPILED_TOGETHER:
+        group = [repair for repair in repairs if repair.kind in kinds]
+        try:
+            results |= _run_group(closed, group, mesh_axes, indices, arrays)
+        except Exception:
+            # A changed operation may not fit the rest of the program; then it is no cause. Another
+            # one of the group may fit.
+            for repair in group:
+                try:
+                    results |= _run_group(closed, [repair], mesh_axes, indices, arrays)
+                except Exception:
+                    results[repair] = None
+    return results
+
+
+# With an offset indices differ by device, also while it is off: terms that are the same on every
+# device would not be recognized as such. A sum of operands may not fit where the division is.
+_COMPILED_TOGETHER = (("divide", "multiply", "count_once"), ("divide_last",), ("offset",))
+
+
+def _run_group(
+    closed: Any,
+    repairs: Sequence[Repair],
+    mesh_axes: Sequence[str],
+    indices: Sequence[int],
+    arrays: list[Any],
+) -> dict[Repair, list[Any] | None]:
+    if not repairs:
+        return {}
+    numbers = {repair: number for number, repair in enumerate(repairs)}
+    candidates = [pair for pair in _candidates(closed, tuple(mesh_axes)) if pair[1] in numbers]
+
+    @contextlib.contextmanager
+    def repaired(number: Any) -> Iterator[None]:
+        by_equation: dict[int, list[SwitchedRepair]] = {}
+        for eqn, repair in candidates:
+            item = SwitchedRepair(repair, number == numbers[repair])
+            by_equation.setdefault(id(eqn), []).append(item)
+        with apply_repairs(by_equation):
+            yield
+
+    evaluate_program = compile_simulation(closed, indices, repaired)
+    return {
+        repair: evaluate_program([np.int32(number), *arrays]) for repair, number in numbers.items()
+    }
 
 
 def _candidates(closed: Any, mesh_axes: tuple[str, ...]) -> Iterator[tuple[Any, Repair]]:
@@ -74,8 +124,7 @@ def _candidates(closed: Any, mesh_axes: tuple[str, ...]) -> Iterator[tuple[Any, 
         eqns_by_output = {out: eqn for eqn in jaxpr.eqns for out in eqn.outvars}
         for eqn in jaxpr.eqns:
             name, source = eqn.primitive.name, equation_location(eqn)
-            # The backward pass follows from the forward pass, whose results decide.
-            if not source.line or "transpose(" in _jax.name_stack(eqn):
+            if not source.line or _is_backward(eqn):
                 continue
             for kind, axes, is_summed in _kinds_of(eqn, eqns_by_output, jaxpr, mesh_axes):
                 yield (
@@ -90,6 +139,11 @@ def _candidates(closed: Any, mesh_axes: tuple[str, ...]) -> Iterator[tuple[Any, 
                         is_summed=is_summed,
                     ),
                 )
+
+
+def _is_backward(eqn: Any) -> bool:
+    """Return whether an equation is of a backward pass, which follows from the forward pass."""
+    return "transpose(" in _jax.name_stack(eqn)
 
 
 def _kinds_of(
@@ -122,7 +176,7 @@ def _sums_reached_by(
     """Return the mesh axes of the sums to which an addition contributes its terms."""
     found = []
     for eqn in jaxpr.eqns:
-        if eqn.primitive.name in SUM_COLLECTIVES and _contributes(addition, eqn, eqns_by_output):
+        if eqn.primitive.name in _SUMS and _contributes(addition, eqn, eqns_by_output):
             found.append(collective_axes(eqn.params))
     return list(dict.fromkeys(found))
 
@@ -143,11 +197,14 @@ def _contributes(addition: Any, psum: Any, eqns_by_output: dict[Any, Any]) -> bo
 
 
 def _shard_map_jaxprs(jaxpr: Any, *, is_inside: bool) -> Iterator[Any]:
-    """Yield each jaxpr at any depth inside a shard_map."""
+    """Yield each jaxpr at any depth inside a shard_map, without those of a backward pass."""
     inner, _ = _jax.open_jaxpr(jaxpr)
     if is_inside:
         yield inner
     for eqn in inner.eqns:
+        # The name stack of a body does not repeat that of its equation.
+        if _is_backward(eqn):
+            continue
         for body in _jax.inner_jaxprs(eqn.params):
             yield from _shard_map_jaxprs(
                 body, is_inside=is_inside or eqn.primitive.name == "shard_map"

@@ -63,6 +63,12 @@ _VARIANTS: dict[tuple[str, str], tuple[str, str]] = {
         "is {argument} plus 1/n of what is added to it {place}, where n is the size of {axes}.",
         "",
     ),
+    ("divided_by_n", "count_of_shard"): (
+        "is 1/n of the value {place}, where n is the size of {axes}: each device counts the "
+        "elements of its own shard.",
+        "sum the counts, jax.lax.psum(count, '{axis}'), or take the shape outside of the "
+        "shard_map.",
+    ),
     ("factor_of_n", "written"): (
         "",
         "the sum over {axes} is divided by the constant {number}: if that is meant to be the "

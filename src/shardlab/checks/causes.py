@@ -120,6 +120,19 @@ def factor_beside(
     return None
 
 
+def is_count_of_shard(comparisons: Comparisons, arguments: Mapping[str, Array]) -> bool:
+    """Return whether a number is the size of an argument on one device, and of its shard on others.
+
+    `x.shape[0]` and `x.size` inside a shard_map are constants of the program: they depend on no
+    argument, but on the mesh.
+    """
+    expected = comparisons[0].expected if comparisons else np.zeros(())
+    if expected.ndim or expected.dtype.kind not in "iuf" or not expected > 1:
+        return False
+    sizes = {size for array in arguments.values() for size in (*array.shape, array.size)}
+    return float(expected) in sizes and divided_by_n(comparisons) is not None
+
+
 def is_sum_over(comparisons: Comparisons, axes: MeshAxes) -> bool:
     """Return whether results get closer to one device when divided by n: a sum, not a mean."""
 

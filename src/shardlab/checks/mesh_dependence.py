@@ -118,7 +118,7 @@ def _find_differences(runs: MeshRuns, kind: _LeafKind) -> list[Difference]:
         if (
             kind.name == "output"
             and not is_compared_anyway
-            and _differs_by_design(path, lineage, comparisons, kind)
+            and _differs_by_design(path, lineage, comparisons, kind, runs.arguments)
         ):
             continue
         # A divisor that is the size of a mesh axis is 1 on one device; what is left there is a
@@ -163,7 +163,11 @@ def _compare_leaf(
 
 
 def _differs_by_design(
-    path: str, lineage: OutputLineage, comparisons: Sequence[Comparison], kind: _LeafKind
+    path: str,
+    lineage: OutputLineage,
+    comparisons: Sequence[Comparison],
+    kind: _LeafKind,
+    arguments: Mapping[str, Array],
 ) -> bool:
     if "by_device" in lineage.random and not causes.same_random_numbers(comparisons):
         kind.notes.append(
@@ -171,7 +175,9 @@ def _differs_by_design(
             "numbers from its own key, so they differ by design."
         )
         return True
-    if not lineage.has_arguments and not lineage.random:
+    if not (lineage.has_arguments or lineage.random) and not causes.is_count_of_shard(
+        comparisons, arguments
+    ):
         kind.notes.append(
             f"{_output_name(path)} depends on the mesh and on no argument; that is assumed to be "
             "intended."
@@ -207,8 +213,7 @@ def explain_difference(
         return difference("same_random_numbers", axes)
     for cause in (causes.factor_of_n, causes.divided_by_n, causes.shards_permuted):
         if axes := cause(comparisons):
-            has_constant = cause is causes.factor_of_n and lineage.divided_by
-            return difference(cause.__name__, axes, variant="written" if has_constant else "")
+            return difference(cause.__name__, axes, variant=_scaled_variant(cause, lineage))
     # A bias that equals an argument is certain; `argument + scaled term` is tried before one that
     # does not, because it also explains a single mesh size.
     bias = causes.bias_n_times(comparisons, arguments)
@@ -229,6 +234,13 @@ def explain_difference(
     if is_local and (axes := causes.only_shard_0(comparisons)):
         return difference("only_shard_0", axes)
     return difference("", variant="alone" if not lineage.has_collectives else "")
+
+
+def _scaled_variant(cause: object, lineage: OutputLineage) -> str:
+    if cause is causes.factor_of_n and lineage.divided_by:
+        return "written"
+    is_count = cause is causes.divided_by_n and not lineage.has_arguments
+    return "count_of_shard" if is_count else ""
 
 
 def _differing_axes(comparisons: Sequence[Comparison]) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from shardlab.simulator.interpreter.partial_sums import (
     defer_product,
     materialize,
 )
-from shardlab.simulator.interpreter.repairs import active_repair, evaluate_repaired
+from shardlab.simulator.interpreter.repairs import active_repairs, evaluate_repaired
 from shardlab.simulator.interpreter.replicas import (
     OutputSource,
     ReplicatedOutput,
@@ -171,10 +171,9 @@ def _count_uses(jaxpr: Any) -> collections.Counter[Any]:
 
 def _evaluate_equation_lazily(axes: MeshAxes, eqn: Any, ins: list[Value]) -> Sequence[Value]:
     name, params = eqn.primitive.name, eqn.params
-    repair = active_repair(eqn)
-    if repair is not None:
+    if repairs := active_repairs(eqn):
         values = [materialize(value) for value in ins]
-        return evaluate_repaired(repair, axes, eqn, values, _evaluate_equation_now)
+        return evaluate_repaired(repairs, axes, eqn, values, _evaluate_equation_now)
     # Primitives are matched by name: several of them are private, or new in JAX 0.12.
     if name in IDENTITY_COLLECTIVES:
         _check_constraint(axes, eqn)

@@ -1,17 +1,19 @@
 """Repairs: the same program with one line computed as it should be, to test what is wrong with it.
 
 A result that depends on the mesh has a cause if changing the operation in question makes every
-number right on every mesh. A `Repair` says how an operation is changed; while `apply_repair` is
+number right on every mesh. A `Repair` says how an operation is changed; while `apply_repairs` is
 active, the interpreter evaluates the equations of that operation so.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
+from jax import lax
 
 from shardlab.simulator.interpreter.rules.local import apply_local
 from shardlab.simulator.interpreter.rules.permutations import axis_index
@@ -21,12 +23,24 @@ from shardlab.simulator.repair import Repair
 
 EvaluateEquation = Callable[[MeshAxes, Any, list[StackedArray]], list[StackedArray]]
 
-_active_repairs: list[Mapping[int, Repair]] = []
+
+@dataclasses.dataclass(frozen=True)
+class SwitchedRepair:
+    """A repair of an equation, and a traced boolean that says whether it is in effect.
+
+    One compiled program then tests many repairs: compiling takes longer than running.
+    """
+
+    repair: Repair
+    is_on: Any
+
+
+_active_repairs: list[Mapping[int, Sequence[SwitchedRepair]]] = []
 
 
 @contextlib.contextmanager
-def apply_repair(repairs: Mapping[int, Repair]) -> Iterator[None]:
-    """Evaluate equations, given by their `id`, with their repair."""
+def apply_repairs(repairs: Mapping[int, Sequence[SwitchedRepair]]) -> Iterator[None]:
+    """Evaluate equations, given by their `id`, with their repairs."""
     _active_repairs.append(repairs)
     try:
         yield
@@ -34,32 +48,58 @@ def apply_repair(repairs: Mapping[int, Repair]) -> Iterator[None]:
         _active_repairs.pop()
 
 
-def active_repair(eqn: Any) -> Repair | None:
-    return _active_repairs[-1].get(id(eqn)) if _active_repairs else None
+def active_repairs(eqn: Any) -> Sequence[SwitchedRepair]:
+    return _active_repairs[-1].get(id(eqn), ()) if _active_repairs else ()
 
 
 def evaluate_repaired(
-    repair: Repair,
+    repairs: Sequence[SwitchedRepair],
     axes: MeshAxes,
     eqn: Any,
     ins: list[StackedArray],
     evaluate_equation: EvaluateEquation,
 ) -> list[StackedArray]:
-    """Evaluate one equation with its repair."""
-    n = axes.size(repair.mesh_axes)
-    if repair.kind in ("divide", "multiply"):
-        factor = n if repair.kind == "multiply" else 1 / n
-        return [_scale(out, factor) for out in evaluate_equation(axes, eqn, ins)]
-    if repair.kind == "count_once":
-        ins = _scale_repeated_term(axes, repair.mesh_axes, ins)
-    if repair.kind == "divide_last":
-        ins = [psum(axes, value, axes.drop_size_one(repair.mesh_axes)) for value in ins]
-        (out,) = apply_local(axes, eqn.primitive, eqn.params, ins)
-        return [_scale(out, 1 / n) if repair.is_summed else out]
+    """Evaluate one equation with those of its repairs that are switched on."""
+    for item in repairs:
+        if item.repair.kind == "count_once":
+            scaled = _scale_repeated_term(axes, item.repair.mesh_axes, ins)
+            ins = _choose(axes, item.is_on, scaled, ins)
     outs = evaluate_equation(axes, eqn, ins)
-    if repair.kind == "offset":
-        outs = [_add_offset(axes, repair.mesh_axes, out) for out in outs]
+    for item in repairs:
+        outs = _choose(axes, item.is_on, _repair_outputs(item.repair, axes, eqn, ins, outs), outs)
     return outs
+
+
+def _repair_outputs(
+    repair: Repair, axes: MeshAxes, eqn: Any, ins: list[StackedArray], outs: list[StackedArray]
+) -> list[StackedArray]:
+    n = axes.size(repair.mesh_axes)
+    if repair.kind == "divide":
+        return [_scale(out, 1 / n) for out in outs]
+    if repair.kind == "multiply":
+        return [_scale(out, n) for out in outs]
+    if repair.kind == "divide_last":
+        # Quotients with the same divisor on every device have the right weight in a mean.
+        if not set(repair.mesh_axes) & set(ins[1].device_axes):
+            return outs
+        sums = [psum(axes, value, axes.drop_size_one(repair.mesh_axes)) for value in ins]
+        (quotient,) = apply_local(axes, eqn.primitive, eqn.params, sums)
+        return [_scale(quotient, 1 / n) if repair.is_summed else quotient]
+    if repair.kind == "offset":
+        return [_add_offset(axes, repair.mesh_axes, out) for out in outs]
+    return outs
+
+
+def _choose(
+    axes: MeshAxes, is_on: Any, repaired: list[StackedArray], original: list[StackedArray]
+) -> list[StackedArray]:
+    """Return the repaired values where `is_on`, which is only known when the program runs."""
+    return [
+        old
+        if new is old
+        else apply_local(axes, lax.select_n_p, {}, [StackedArray(is_on), old, new])[0]
+        for new, old in zip(repaired, original, strict=True)
+    ]
 
 
 def _scale(value: StackedArray, factor: float) -> StackedArray:
