@@ -23,23 +23,30 @@ def inputs(draw):
         return {"shapes": {}, "specs": {}, "mesh_shape": draw_mesh_shape(draw, 2)}
     if draw.number <= 2:
         return _every_kind(draw)
+    if draw.number == 3:
+        return _three_names(draw)
     mesh_shape = draw_mesh_shape(draw, n_axes=int(draw.rng.integers(1, 4)), max_size=9)
     shapes, specs = {}, {}
     for name in draw.rng.permutation(_NAMES)[: draw.rng.integers(1, 5)].tolist():
         rank = int(draw.rng.integers(0, 4))
         specs[name] = draw_spec(draw, rank, mesh_shape)
         shapes[name] = _draw_shape(draw, rank, specs[name], mesh_shape)
+    if draw.number in (4, 5):
+        # Gigabytes, and an odd number of bytes: more than an int32 or a float32 represents.
+        shapes["table"], specs["table"] = ((int(draw.rng.integers(5, 99)) << 29,), "int16"), Spec()
+        shapes["mask"], specs["mask"] = ((2 * draw_size(draw) + 1,), "uint8"), Spec()
     return {"shapes": shapes, "specs": specs, "mesh_shape": mesh_shape}
 
 
 def accepts(mesh, shapes, specs, mesh_shape):
-    return all(
+    is_divisible = all(
         size % count == 0
         for name, (shape, _) in shapes.items()
         for size, count in zip(
             shape, shard_counts(specs[name], len(shape), mesh_shape), strict=True
         )
     )
+    return is_divisible and expected(mesh, shapes, specs, mesh_shape) < 1 << 53
 
 
 def expected(mesh, shapes, specs, mesh_shape):
@@ -66,6 +73,15 @@ def _every_kind(draw):
         name: _draw_shape(draw, ranks[name], spec, mesh_shape) for name, spec in specs.items()
     }
     shapes["kernel"] = (shapes["kernel"][0], "bfloat16")
+    return {"shapes": shapes, "specs": specs, "mesh_shape": mesh_shape}
+
+
+def _three_names(draw):
+    """An array on a tuple of three mesh axes, and one on two of them."""
+    names = draw.rng.permutation(["data", "model", "pod"]).tolist()
+    mesh_shape = {name: int(draw.rng.integers(2, 5)) for name in sorted(names)}
+    specs = {"kernel": Spec(None, tuple(names)), "embed": Spec(tuple(names[1:]), names[0])}
+    shapes = {name: _draw_shape(draw, 2, spec, mesh_shape) for name, spec in specs.items()}
     return {"shapes": shapes, "specs": specs, "mesh_shape": mesh_shape}
 
 

@@ -12,6 +12,8 @@ def inputs(draw):
     n = 1 if draw.number == 1 else int(draw.rng.integers(2, 4 ** (1 + draw.scale)))
     # Of any magnitude, also larger than a bfloat16 represents exactly.
     kernel_in, shard_out = draw.rng.integers(1, 10 ** draw.rng.integers(1, 2 + draw.scale, 2))
+    if draw.number == 3:  # the largest that the statement allows
+        kernel_in, shard_out = draw.rng.integers(1 << 23, (1 << 24) + 1, 2)
     kernel_in, shard_out = int(kernel_in), int(shard_out)
     return {
         "num_devices": n,
@@ -22,7 +24,9 @@ def inputs(draw):
 
 
 def accepts(mesh, num_devices, kernel_in, kernel_out):
-    return min(num_devices, kernel_in, kernel_out) >= 1 and kernel_out % num_devices == 0
+    if min(num_devices, kernel_in, kernel_out) < 1 or kernel_out % num_devices:
+        return False
+    return max(kernel_in, kernel_out // num_devices) <= 1 << 24
 
 
 def expected(mesh, num_devices, kernel_in, kernel_out):
@@ -39,6 +43,10 @@ def inputs_2(draw):
         return _inputs_2(draw, int(draw.rng.integers(2, 5)), Spec("data"), mesh_shape)
     if draw.number in (3, 4, 5, 6):
         return _four_dimensions(draw)
+    if draw.number in (7, 8):
+        return _fewer_elements_than_devices(draw)
+    if draw.number in (9, 10):
+        return _three_names(draw)
     rank = int(draw.rng.integers(0, 5))
     mesh_shape = draw_mesh_shape(draw, n_axes=int(draw.rng.integers(1, 5)), max_size=9)
     arguments = _inputs_2(draw, rank, draw_spec(draw, rank, mesh_shape), mesh_shape)
@@ -71,6 +79,29 @@ def _tuple_of_names(draw):
     entries = draw.rng.permutation([0, 1])
     spec = Spec(*[(None, tuple(names[:2]))[entry] for entry in entries])
     return _inputs_2(draw, 3, spec, mesh_shape)
+
+
+def _fewer_elements_than_devices(draw):
+    """A dimension of fewer elements than shards, on one mesh axis and on a tuple of two."""
+    mesh_shape = {"model": int(draw.rng.integers(3, 9)), "data": int(draw.rng.integers(2, 5))}
+    names = ("model",) if draw.number == 7 else ("data", "model")
+    size = int(draw.rng.integers(1, math.prod(mesh_shape[name] for name in names)))
+    is_first_dim = bool(draw.rng.integers(0, 2))
+    return {
+        "shape": (size, draw_size(draw)) if is_first_dim else (draw_size(draw), size),
+        "spec": Spec(names) if is_first_dim else Spec(None, names),
+        "mesh_shape": mesh_shape,
+    }
+
+
+def _three_names(draw):
+    """A tuple of three mesh axes, on a dimension of a few elements and on a very large one."""
+    names = draw.rng.permutation(["data", "model", "pod"]).tolist()
+    mesh_shape = {name: int(draw.rng.integers(2, 5)) for name in sorted(names)}
+    arguments = _inputs_2(draw, 2, Spec(None, tuple(names)), mesh_shape)
+    if draw.number == 9:
+        return arguments
+    return {**arguments, "shape": tuple(size << 32 for size in arguments["shape"])}
 
 
 def _product_does_not_divide(draw):

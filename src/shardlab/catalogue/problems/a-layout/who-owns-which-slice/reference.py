@@ -21,8 +21,16 @@ def inputs(draw):
     elif draw.number < 7:  # three dimensions, all of them sharded
         rank, mesh_shape = 3, {"x": 3, "data": 3, "pod": 3}
         spec = Spec(*draw.rng.permutation(list(mesh_shape)).tolist())
+    elif draw.number < 10:  # a tuple of three names, each time in another order than the mesh
+        first, second, third = draw.rng.permutation(["data", "model", "pod"]).tolist()
+        mesh_shape = {first: 2, second: 3, third: 2}
+        orders = (third, second, first), (first, third, second), (second, first, third)
+        names = orders[draw.number - 7]
+        rank, spec = 2, Spec(names) if draw.rng.integers(0, 2) else Spec(None, names)
     counts = shard_counts(spec, rank, mesh_shape)
     shape = tuple(count * draw_size(draw) for count in counts)
+    if draw.number == 9:  # more elements than an int32 counts
+        shape = tuple(size << 32 for size in shape)
     return {"shape": shape, "spec": spec, "mesh_shape": mesh_shape}
 
 

@@ -7,6 +7,7 @@ from shardlab.catalogue.drawing import draw_mesh_shape, draw_size, draw_spec, sh
 
 _ITEM_BYTES = {"float32": 4, "bfloat16": 2}
 _MOMENTS = {"sgd": 0, "momentum": 1, "adam": 2}
+_FIRST_LARGE = 27  # of 36 cases
 _NAMES = ("embed", "kernel", "w", "b", "scale")
 
 
@@ -17,6 +18,12 @@ def inputs(draw):
     params, spec, mesh_shape = model(draw)
     if draw.number < 6:
         optimizer, spare_bytes = list(_MOMENTS)[draw.number % 3], -(draw.number // 3)
+    elif draw.number >= _FIRST_LARGE:
+        # The same with gigabytes: more than an int32 counts, and finer than a float32. Without
+        # 2^32 bytes, a sum that wraps around would still fit.
+        params, spec = _add_table(draw, params, spec)
+        number = draw.number - _FIRST_LARGE
+        optimizer, spare_bytes = list(_MOMENTS)[number % 3], (0, -1, -(1 << 32))[number // 3]
     else:
         optimizer = str(draw.rng.choice(list(_MOMENTS)))
         spare_bytes = int(draw.rng.choice([0, 0, 0, -1, -1, -1, 1, draw.rng.integers(-500, 500)]))
@@ -60,6 +67,14 @@ def _every_kind(draw):
     names = list(params)
     names = names[draw.number % 4 :] + names[: draw.number % 4]
     return {name: params[name] for name in names}, spec, mesh_shape
+
+
+def _add_table(draw, params, spec):
+    """Add a replicated parameter of gigabytes, at a place of its own."""
+    shape = (int(draw.rng.integers(1 << 20, 1 << 22)), 1 << 12)
+    items = [*params.items()]
+    items.insert(int(draw.rng.integers(0, len(items) + 1)), ("table", (shape, "bfloat16")))
+    return dict(items), {**spec, "table": Spec()}
 
 
 def _any_model(draw):

@@ -16,6 +16,8 @@ def inputs(draw):
     w[light] = np.maximum(w[light], 1)
     if n > 2:  # and some shard has no weight at all
         w[draw.rng.choice([shard for shard in range(n) if shard not in (heavy, light)])] = 0
+    if draw.scale > 1 and draw.number in (4, 5):  # large elements, and small ones
+        x = np.ldexp(x, (20, -10)[draw.number - 4])
     return {"x": x.reshape(-1), "w": np.ldexp(w, _draw_exponent(draw)).reshape(-1)}
 
 
@@ -23,11 +25,14 @@ def _draw_exponent(draw):
     """Return a power of two for the weights, whose sum is far below 1 or far above."""
     if draw.scale == 1:
         return 0
-    return int(draw.rng.integers(-60, -30) if draw.number == 2 else draw.rng.integers(-60, 61))
+    if draw.number in (2, 3):  # both ends of what the statement allows
+        return (-100, 90)[draw.number - 2]
+    return int(draw.rng.integers(-60, 61))
 
 
 def accepts(mesh, x, w):
-    return w.min() >= 0 and w.sum() > 0
+    weights = w[w != 0]
+    return weights.size > 0 and weights.min() >= 1e-33 and weights.max() <= 1e30
 
 
 def expected(mesh, x, w):

@@ -5,13 +5,18 @@ import numpy as np
 from shardlab import Spec
 from shardlab.catalogue.drawing import draw_size
 
+_LARGEST = 10_000  # absolute value that the statement allows
+
 
 def inputs(draw):
     n = draw.mesh.axis_sizes[0]
     cols = n * draw_size(draw, low=2 if n == 1 else 1)
     kinds = [_far_apart, _negative, _close_together, _around_zero]
-    n_more = draw.rng.integers(0, 2 * draw.scale)
+    # In one case there are more than 16 rows.
+    n_more = 16 if draw.scale > 1 and draw.number == 6 else draw.rng.integers(0, 2 * draw.scale)
     kinds += [(*kinds, _equal)[kind] for kind in draw.rng.integers(0, 5, n_more)]
+    if draw.scale > 1:
+        kinds += [_near_largest, _near_smallest, _both_ends]
     kinds = draw.rng.permutation(kinds)[: 1 if draw.number == 7 else None]
     x = np.stack([kind(draw, cols) for kind in kinds])
     # Half of the rows get fractions: multiples of 1/8, which a float32 represents exactly.
@@ -37,6 +42,23 @@ def _close_together(draw, cols):
     return draw.rng.integers(-6, 7, cols) + draw.rng.integers(200, 1000)
 
 
+def _near_largest(draw, cols):
+    """Return a row at the upper end of what the statement allows, in which every element counts."""
+    return _LARGEST - 1 - draw.rng.integers(0, 7, cols)
+
+
+def _near_smallest(draw, cols):
+    return draw.rng.integers(0, 7, cols) - _LARGEST
+
+
+def _both_ends(draw, cols):
+    """Return a row from one end to the other, whose largest elements are a few apart."""
+    row = draw.rng.integers(-_LARGEST, _LARGEST // 2, cols)
+    peaks = draw.rng.choice(cols, min(2, cols), replace=False)
+    row[peaks] = _LARGEST - 1 - np.arange(len(peaks))
+    return row
+
+
 def _around_zero(draw, cols):
     row = draw.rng.integers(-2, 3, cols)
     row[draw.rng.integers(0, cols)] = 0
@@ -50,6 +72,10 @@ def _equal(draw, cols):
 def expected(mesh, x):
     exps = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
     return (exps / exps.sum(axis=1, keepdims=True)).astype(np.float32)
+
+
+def accepts(mesh, x):
+    return np.max(np.abs(x)) <= _LARGEST
 
 
 def input_specs(mesh):
