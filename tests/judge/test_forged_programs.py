@@ -116,7 +116,11 @@ FORGED = {
 """,
 }
 # These are not programs of arrays alone, so they are errors.
-REJECTED = ("options of the compiler", "custom partitioning")
+REJECTED = (
+    "options of the compiler",
+    "custom partitioning",
+    "a program exported by the submission",
+)
 
 
 @pytest.fixture(scope="module")

@@ -302,7 +302,10 @@ def test_an_argument_without_a_sharding_among_sharded_ones_is_replicated():
     observation = observe(lambda x, w: jnp.tanh(x) + w, [sharded, "f32[32,8,1024]"], None)
     assert check_program(observation) == ()
     (finding,) = check_program(observation, replicated_bytes=2**20)
-    assert (finding.code, finding.details) == ("waste.replicated", {"path": "w", "bytes": 2**20})
+    assert (finding.code, finding.details) == (
+        "waste.replicated",
+        {"path": "w", "paths": ["w"], "bytes": 2**20, "count": 1},
+    )
 
 
 def test_an_elementwise_program_of_a_sharded_array_is_sharded():

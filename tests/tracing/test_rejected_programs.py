@@ -256,7 +256,7 @@ def test_the_error_has_jaxs_message_also_for_what_fails_to_compile():
 def test_a_constant_that_is_constrained_in_a_body_is_no_error():
     def body(x):
         mask = (x > x).at[0].set(True)  # JAX constrains a literal here
-        return jnp.where(mask, x * 2, x)
+        return jnp.where(mask, x * 2, 2 * x)
 
     program = jax.shard_map(
         body, mesh=virtual_mesh("data=2"), in_specs=P("data"), out_specs=P("data")

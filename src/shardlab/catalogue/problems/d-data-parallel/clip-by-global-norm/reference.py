@@ -10,8 +10,6 @@ NAMES = ("bias", "embed", "head", "norm", "scale", "w")
 def inputs(draw):
     rng = draw.rng
     specs = draw_specs(rng, *draw.mesh.axis_names[:2])
-    # From gradients whose norm is below 1 to large ones: the square of a norm below 1 is smaller.
-    magnitude = 2.0 ** rng.choice([-6, -5, 0, 1, 2, 3])
     grads = {}
     for name, spec in specs.items():
         # Each sharded dimension is divisible by the shards along it.
@@ -19,13 +17,25 @@ def inputs(draw):
         grad = draw.numbers(*shape)
         # Replicated ones are large, so that counting them once per device changes the norm visibly.
         grad += 0 if any(spec) else np.copysign(5, grad)
-        grads[name] = np.float32(magnitude * grad)
-    # At random, above the norm (unchanged), below it, or too large to matter; one case of each
-    # kind on several devices is certain.
-    kinds = ("below", "above", "huge")
-    kind = {4: "below", 5: "above", 9: "below"}.get(draw.number, kinds[rng.integers(3)])
-    ratio = {"below": rng.uniform(0.1, 0.9), "above": rng.uniform(1.1, 3), "huge": 1e6}[kind]
-    max_norm = float(f"{ratio * global_norm(grads):.3g}")
+        grads[name] = grad
+    # From norms near 1e-4, which an epsilon changes, to norms near 1e4: the square of a norm below
+    # 1 is smaller, that of any other is larger. A power of two, so that no element is rounded.
+    exponent = {1: -3.6, 4: -3.6, 5: -3.6, 6: 3.6, 9: 1.0}.get(draw.number, rng.uniform(-3.6, 3.6))
+    magnitude = 2.0 ** np.round(np.log2(10**exponent / global_norm(grads)))
+    grads = {name: np.float32(magnitude * grad) for name, grad in grads.items()}
+    # At random, above the norm (unchanged), below it, near it, or too large to matter; one case of
+    # each kind on several devices is certain.
+    kinds = ("below", "just below", "just above", "above", "huge")
+    fixed_kinds = {1: "just below", 4: "below", 5: "above", 6: "just below", 7: "just above"}
+    kind = fixed_kinds.get(draw.number, "below" if draw.number == 9 else kinds[rng.integers(5)])
+    ratio = {
+        "below": rng.uniform(0.1, 0.9),
+        "just below": 0.9995,
+        "just above": 1.0005,
+        "above": rng.uniform(1.1, 3),
+        "huge": 1e6,
+    }[kind]
+    max_norm = float(f"{ratio * global_norm(grads):.6g}")
     return {"grads": grads, "specs": specs, "max_norm": max_norm}
 
 

@@ -23,8 +23,9 @@ def inputs(draw):
         array[kind == "unused"] = 0
     grads[kind == "tiny"] *= 1e-8
     m[kind == "tiny"] = v[kind == "tiny"] = 0
-    # From the first step to one for which the bias corrections are 1, in equal ratios.
-    t = int(10 ** rng.uniform(0, 4.5))
+    # From the first step to one for which the bias corrections are 1, in equal ratios; both ends
+    # are certain.
+    t = {2: 1, 3: 100_000, 6: 100_000}.get(draw.number, int(10 ** rng.uniform(0, 5)))
     return {"params": draw.numbers(*shape), "grads": grads, "m": m, "v": v, "t": t}
 
 

@@ -8,6 +8,9 @@ from shardlab import Spec
 def inputs(draw):
     rng, n = draw.rng, draw.mesh.axis_sizes[0]
     batch, d_in = map(int, rng.integers(1, 4 + draw.scale, 2))
+    # One case has many rows, one many input features.
+    batch = int(rng.integers(30, 70)) if draw.number == 3 else batch
+    d_in = int(rng.integers(30, 70)) if draw.number == 5 else d_in
     # On several devices at least two columns for each: the order within a shard matters too, and
     # a bias of another length is not broadcast.
     d_out = n * int(rng.integers(1 if n == 1 else 2, 3 + draw.scale))

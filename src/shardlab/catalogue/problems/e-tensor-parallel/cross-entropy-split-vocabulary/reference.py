@@ -8,20 +8,21 @@ from shardlab import Spec
 def inputs(draw):
     rng, n = draw.rng, draw.mesh.axis_sizes[0]
     vocab = n * int(rng.integers(1, 3 + draw.scale)) + (n == 1)
-    batch = int(rng.integers(3, 5 + draw.scale))
+    batch = int(rng.integers(4, 6 + draw.scale))
     # Small numbers, so that every column counts; devices have different maxima.
     logits = draw.numbers(batch, vocab, largest=6)
-    # One row is far above the others and one far below: exp(89) overflows float32, exp(-104) is 0,
-    # and half of a maximum is not enough.
+    # One row is near the largest number that the statement allows and one near the smallest:
+    # exp(89) overflows float32, exp(-104) is 0, and half of a maximum is not enough.
     offsets = rng.integers(-20, 21, batch) * rng.integers(0, 2, batch)
-    offsets[:2] = rng.integers(190, 250), rng.integers(-250, -190)
-    # In some rows some logits are 200 below the others. Then any other column than that of the
-    # maximum, and the mean too, is more than 88 below the maximum: subtracting it overflows.
+    offsets[:2] = rng.integers(480, 495), -rng.integers(480, 495)
+    # In some rows some logits are 200 or more below the others. Then any other column than that of
+    # the maximum, and the mean too, is more than 88 below the maximum: subtracting it overflows.
     is_low = rng.random((batch, vocab)) < rng.choice([0, 0.6], (batch, 1))
     is_low[np.arange(batch), rng.integers(0, vocab, batch)] = False
     # In one row the first column is low and the last is not, in another one the reverse.
     is_low[-2:, [0, -1]] = [[False, True], [True, False]]
-    logits = logits + offsets[:, None] - 200 * is_low
+    is_low[1] = False  # near -500 already
+    logits = logits + offsets[:, None] - rng.integers(200, 239) * is_low
     # Mostly a likely label: one that is 200 below would raise the tolerance for all rows.
     labels = np.where(is_low, -np.inf, rng.random((batch, vocab))).argmax(1)
     if rng.random() < 0.25:

@@ -18,12 +18,16 @@ def inputs(draw):
     b2[: d_out // 2] = 0
     b2[-1] = rng.choice([-1, 1]) * (3 if draw.scale == 1 else rng.integers(520, 640) / 64)
     b2 = rng.permutation(b2)
+    x, b1 = draw.numbers(batch, d_in), draw.numbers(hidden)
+    if draw.number in (3, 6):
+        # Hidden units around 1e-4, and a result small enough to show each of them.
+        x, b1, b2 = x * 2.0**-20, b1 * 2.0**-16, b2 * 2.0**-10
     return {
-        "x": draw.numbers(batch, d_in),
+        "x": np.float32(x),
         "w1": draw.numbers(d_in, hidden, largest=largest),
-        "b1": draw.numbers(hidden),
+        "b1": np.float32(b1),
         "w2": draw.numbers(hidden, d_out, largest=largest),
-        "b2": b2,
+        "b2": np.float32(b2),
     }
 
 
