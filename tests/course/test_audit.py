@@ -167,8 +167,9 @@ def test_every_fault_of_a_page_and_its_programs_is_found(pool, folder):
 def test_a_reference_that_cannot_be_used_is_found(pool, folder, rule, file, old, new, words):
     edit(folder / file, old, new)
     faults = audit_folder(pool, folder, fast=True).faults
-    assert faults[0].rule == rule
-    assert words in faults[0].message
+    # Not always the first: what is drawn without a seed may also lack equal elements.
+    fault = next(fault for fault in faults if fault.rule == rule)
+    assert words in fault.message
     # The solution is judged all the same, and fails against the wrong expected result.
     assert [fault.rule for fault in faults[1:]] == (["solution.fails"] if "sort" in new else [])
 
