@@ -162,10 +162,10 @@ def _perturb_scalar(rng: Rng, leaf: Any, pool: Sequence[Any]) -> Any:
 
 @dataclass(frozen=True)
 class _SharedDim:
-    """Dimensions that have one size in all samples, such as the batch of x and of y."""
+    """Dimensions that have one size in every sample, such as the batch of x and of y."""
 
     members: frozenset[tuple[str, int]]  # path of the array, dimension
-    is_divisible: bool  # by the first mesh axis, in all samples
+    is_divisible: bool  # by the first mesh axis, in every sample
 
 
 def _shared_dims(samples: Sequence[Sample]) -> list[_SharedDim]:
@@ -191,7 +191,7 @@ def _shared_dims(samples: Sequence[Sample]) -> list[_SharedDim]:
 def _resize(
     rng: Rng, inputs: dict[str, Any], dims: Sequence[_SharedDim], mesh: Mesh
 ) -> dict[str, Any]:
-    """Return the inputs with another size of one dimension, in all arrays that share it."""
+    """Return the inputs with another size of one dimension, in every array that shares it."""
     if not dims:
         return inputs
     shared = dims[int(rng.integers(len(dims)))]

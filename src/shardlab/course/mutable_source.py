@@ -159,13 +159,12 @@ class MutableSource:
     def compile_recorder(self) -> tuple[CodeType, dict[int, ast.expr]]:
         """Return the program that records the value of every expression, and these by number."""
         expressions = dict(enumerate(node for node, _ in self._iterate_expressions()))
-        numbers = {id(node): number for number, node in expressions.items()}
         for number, node in expressions.items():
-            node._number = number  # type: ignore[attr-defined]  # survives the copy below
+            # An attribute of ours, which mypy does not know; it survives the copy below.
+            node._number = number  # type: ignore[attr-defined]
         tree = copy.deepcopy(self._tree)
         for node in expressions.values():
-            del node._number  # type: ignore[attr-defined]
-        assert len(numbers) == len(expressions)
+            del node._number  # type: ignore[attr-defined]  # the same attribute
         recorded = ast.fix_missing_locations(_Recorder().visit(tree))
         return compile(recorded, self.file, "exec"), expressions
 
