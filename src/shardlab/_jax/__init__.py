@@ -225,15 +225,15 @@ def mark_virtual_meshes(is_virtual_device: Callable[[Any], bool]) -> None:
     make_abstract_mesh = mesh_lib.Mesh.__dict__["abstract_mesh"].func
 
     def abstract_mesh(self: Any) -> Any:
-        made = make_abstract_mesh(self)
-        if made.empty or not is_virtual_device(self.devices.flat[0]):
-            return made
-        device = made.abstract_device
+        mesh = make_abstract_mesh(self)
+        if mesh.empty or not is_virtual_device(self.devices.flat[0]):
+            return mesh
+        device = mesh.abstract_device
         marked = VirtualAbstractDevice(
             device_kind=device.device_kind, num_cores=device.num_cores, platform=device.platform
         )
         return mesh_lib.AbstractMesh(
-            made.axis_sizes, made.axis_names, axis_types=made.axis_types, abstract_device=marked
+            mesh.axis_sizes, mesh.axis_names, axis_types=mesh.axis_types, abstract_device=marked
         )
 
     replacement = functools.cached_property(abstract_mesh)

@@ -131,12 +131,12 @@ def _strip_operation(operation: Any, allowed: tuple[str, ...] = ()) -> None:
 
 def _strip_notes(notes: Any) -> Any:
     """Return what is said about one argument or result of a function."""
-    kept = {
+    attributes = {
         item.name: item.attr
         for item in _dictionary_items(notes)
         if item.name.startswith(_KEPT_ATTRIBUTES)
     }
-    return ir.DictAttr.get(kept)
+    return ir.DictAttr.get(attributes)
 
 
 def _dictionary_items(notes: Any) -> list[Any]:

@@ -50,13 +50,13 @@ def list_repairs(closed: Any, mesh_axes: Sequence[str], *, has_mean_of_means: bo
 
     Every softmax has a division; they are candidates only if a sum of quotients is in the program.
     """
-    found = [
+    candidates = [
         repair
         for _, repair in _candidates(closed, tuple(mesh_axes))
         if has_mean_of_means or repair.kind != "divide_last"
     ]
     order: list[RepairKind] = ["divide", "multiply", "count_once", "divide_last", "offset"]
-    unique = sorted(dict.fromkeys(found), key=lambda repair: order.index(repair.kind))
+    unique = sorted(dict.fromkeys(candidates), key=lambda repair: order.index(repair.kind))
     return unique[:_MAX_REPAIRS]
 
 
@@ -174,11 +174,11 @@ def _sums_reached_by(
     addition: Any, eqns_by_output: dict[Any, Any], jaxpr: Any
 ) -> list[tuple[str, ...]]:
     """Return the mesh axes of the sums to which an addition contributes its terms."""
-    found = []
+    axes_of_sums = []
     for eqn in jaxpr.eqns:
         if eqn.primitive.name in _SUMS and _contributes(addition, eqn, eqns_by_output):
-            found.append(collective_axes(eqn.params))
-    return list(dict.fromkeys(found))
+            axes_of_sums.append(collective_axes(eqn.params))
+    return list(dict.fromkeys(axes_of_sums))
 
 
 def _contributes(addition: Any, psum: Any, eqns_by_output: dict[Any, Any]) -> bool:

@@ -22,10 +22,10 @@ def find_group_parent(proc: Path = Path("/proc/self")) -> Path | None:
     path = _find_own_path(proc / "cgroup")
     if mount is None or path is None:
         return None
-    own = mount / path.lstrip("/")
+    own_group = mount / path.lstrip("/")
     # A group that has processes cannot have children with controllers (except for the root), so
     # usually the parent is the one.
-    candidates = [own] if own == mount else [own, own.parent]
+    candidates = [own_group] if own_group == mount else [own_group, own_group.parent]
     return next((folder for folder in candidates if _is_usable(folder)), None)
 
 

@@ -160,8 +160,8 @@ def pair_texts(
             else _precise_text(array[index])
             for index in indices
         ]
-        joined = ", ".join(items)
-        sides.append(f"[... {joined}{ellipsis}]" if indices[0] else joined)
+        items_text = ", ".join(items)
+        sides.append(f"[... {items_text}{ellipsis}]" if indices[0] else items_text)
     return sides[0], sides[1]
 
 
