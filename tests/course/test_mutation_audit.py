@@ -163,6 +163,18 @@ def test_a_mutant_that_no_input_can_show_is_equivalent_and_not_killed(tmp_path):
     assert score.n_equivalent >= 5
 
 
+def test_a_difference_by_rounding_alone_makes_no_survivor(tmp_path):
+    problem = write_problem(
+        tmp_path,
+        call="cancel(x, mesh)",
+        inputs=f'{GOOD}    return {{"x": np.round(x)}}',
+        # 0 for every x: sums of integers are exact, those of other float32 numbers are not.
+        expected="""def expected(mesh, x):
+    return np.float32(1e5) * (np.sum(x) - np.sum(np.flip(x)))""",
+    )
+    assert "expected: np.flip(x) -> x" not in survivors(problem)
+
+
 def test_accepts_excludes_inputs_that_the_statement_rules_out(tmp_path):
     parts = {
         "call": "root(x, mesh)",

@@ -138,7 +138,10 @@ def _finish(audits: list[Audit], json_file: str | None) -> None:
 def _score_text(audit: Audit) -> str:
     from shardlab._text.printable import printable_text
 
-    lines = [f"{audit.slug:32}  {audit.score.percent:5.1f} %  {_score_counts(audit)}"]
+    counts = f"{audit.score.percent:5.1f} %  {_score_counts(audit)}"
+    if not audit.score.n_mutants:
+        counts = "no mutants of the reference: judged by properties; see --solution"
+    lines = [f"{audit.slug:32}  {counts}"]
     for fault in audit.faults:
         lines += [f"      {printable_text(line)}" for line in str(fault).splitlines()]
     return "\n".join(lines)

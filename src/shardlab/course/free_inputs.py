@@ -92,12 +92,23 @@ def complete_sample(
         result = call_expected(expected, mesh, inputs)
     except Exception:  # of any kind: these inputs mean nothing to the reference
         return None
-    if result is not RAISED and not _is_finite(result):
+    if result is not RAISED and not is_finite(result):
         return None
     return replace(base, inputs=inputs, result=result, mesh=mesh)
 
 
-def _is_finite(result: Any) -> bool:
+def widen_sample(sample: Sample, expected: Callable[..., Any]) -> Sample | None:
+    """Return a sample with float64 inputs and its result; None if the reference rejects them."""
+
+    def widen(path: str, leaf: Any) -> Any:
+        is_float = isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f"
+        return leaf.astype(np.float64) if is_float else leaf
+
+    return complete_sample(sample, map_leaves(sample.inputs, widen), expected, None)
+
+
+def is_finite(result: Any) -> bool:
+    """Return whether a result has no infinities and no NaNs."""
     for _, leaf in input_leaves(result):
         array = np.asarray(leaf)
         if array.dtype.kind in "fc" and not np.isfinite(array).all():

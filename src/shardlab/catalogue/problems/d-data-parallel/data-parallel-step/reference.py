@@ -9,6 +9,8 @@ def inputs(draw):
     rng, n = draw.rng, draw.mesh.axis_sizes[0]
     rows, d_in, d_out = map(int, rng.integers(1, 3 + draw.scale, 3))
     params = {"w": draw.numbers(d_in, d_out), "b": draw.numbers(d_out)}
+    if draw.number == 2:
+        params["b"][0] = 0  # a bias that is 0, whatever the others are
     x, y = draw.numbers(n * rows, d_in), draw.numbers(n * rows, d_out)
     # The gradient in b is never 0, so that a step of the wrong length is visible.
     y[0] += (x @ params["w"] + params["b"] - y).sum(0) == 0

@@ -10,8 +10,15 @@ def inputs(draw):
     # On one device at least three tokens, on some meshes five with a capacity of 1: some of them
     # are dropped.
     is_crowded = draw.number in (2, 3, 6, 7)
+    # With many experts, tokens of a device are rarely for the same one. So on every other device
+    # all tokens are equal, and any capacity that is too small drops some.
+    has_equal_tokens = draw.number in (9, 10)
     tokens = int(rng.integers(5 if is_crowded else 1 if draw.number else 3, 5 + draw.scale))
-    width = int(rng.integers(1, 3 + draw.scale))
+    if has_equal_tokens:
+        tokens = int(rng.integers(5, 9)) if n <= 64 else 3
+    if draw.number == 4:
+        tokens = 1
+    width = 1 if draw.number == 5 else int(rng.integers(1, 3 + draw.scale))
     x = draw.numbers(n * tokens, width, largest=6)
     # Small scores, so that no probability is almost 1 and omitting the weight is detected. All
     # scores are exact, so that the largest one does not depend on rounding.
@@ -34,12 +41,21 @@ def inputs(draw):
     x[rng.integers(len(x), size=1 + len(x) // 8)] = 0
     x[-1] += not x[-1].any()
     x[rng.integers(len(x))] *= 4
+    if has_equal_tokens:
+        shards = x.reshape(n, tokens, width)
+        shards[::2] = shards[::2, -1:]
     # Any capacity: for one token, for some, for all, and for more than there are. On one device all
     # tokens are in one queue, and the last one is dropped.
     low, high = (1, 2) if is_crowded else (1, tokens + 2)
     low, high = (low, high) if draw.number else (tokens - 1, tokens)
+    low, high = (3 if n <= 64 else 1, tokens) if has_equal_tokens else (low, high)
     capacity = int(rng.integers(low, high))
-    return {"x": x, "gate": gate, "w": draw.numbers(n, width, width), "capacity": capacity}
+    w = draw.numbers(n, width, width)
+    if draw.number == 0:
+        # The first and the last token that is processed are not 0, nor is their result.
+        x[[0, -2], -1] += x[[0, -2], -1] == 0
+        w[-1, -1, -1] += w[-1, -1, -1] == 0
+    return {"x": x, "gate": gate, "w": w, "capacity": capacity}
 
 
 def accepts(mesh, x, gate, w, capacity):
