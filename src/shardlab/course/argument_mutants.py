@@ -38,6 +38,11 @@ class ValueMutant:
     # is equivalent, because free inputs are drawn for small meshes.
     general: ValueMutant | None = None
 
+    @property
+    def computes(self) -> list[Callable[[Sample], Any]]:
+        """Return the computation, and the one in float32 if there is one."""
+        return [compute for compute in (self.compute, self.compute_float32) if compute]
+
 
 def _fill(x: Array, value: Any) -> Array:
     return np.full_like(x, value)

@@ -221,10 +221,10 @@ class _PartAudit:
         try:
             if not self._differs(mutant, sample):
                 return False
-            if not is_finite(mutant.compute(sample)):
+            if not all(is_finite(compute(sample)) for compute in mutant.computes):
                 return True
             wide = widen_sample(sample, self._reference.expected)
-            return wide is None or self._differs(mutant, wide)
+            return wide is None or not agrees(wide.case, mutant.compute(wide), wide.result)
         except Exception:
             return True
 
