@@ -1,5 +1,7 @@
 """Grading without any process: right results, and the verdicts on wrong ones."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -294,3 +296,21 @@ def test_cases_are_drawn_from_seeds_of_their_own():
     assert len({case.seed for case in cases}) == len(cases)
     assert make_cases(part, 5, 2) == cases
     assert not {case.seed for case in cases} & {case.seed for case in make_cases(part, 6, 2)}
+
+
+@pytest.mark.parametrize("axes", [("data",), ("data", "model")])
+def test_hidden_cases_draw_axis_names_sizes_and_devices_of_two_meshes(axes):
+    part = replace(make_case().part, axes=axes, meshes=())
+    drawn = [make_cases(part, seed, 2)[7:9] for seed in range(40)]
+    examples = make_cases(part, 1, 1)
+    assert [case.mesh for case in examples] == [case.mesh for case in make_cases(part, 2, 1)]
+    renamed = [case.mesh for case, _ in drawn]
+    assert len({mesh.axis_names for mesh in renamed}) > 30
+    assert {mesh.axis_sizes[0] for mesh in renamed} >= {2, 3, 4}
+    assert not any(set(mesh.axis_names) & {"data", "model", "rows"} for mesh in renamed)
+    permuted = [case.mesh for _, case in drawn]
+    assert all(mesh.axis_names[: len(axes)] == axes for mesh in permuted)
+    assert all(sorted(mesh.device_ids) != list(mesh.device_ids) for mesh in permuted)
+    assert any(0 not in mesh.device_ids for mesh in permuted)
+    for mesh in (*renamed, *permuted):
+        assert 3 <= mesh.n_devices <= 8

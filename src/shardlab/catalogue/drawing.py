@@ -83,8 +83,11 @@ def draw_terms(draw: Draw, shard_size: int) -> FloatArray:
 
 
 def _scale_some(draw: Draw, values: FloatArray) -> FloatArray:
-    """Return values times a power of two in some cases: very large numbers, as exact as before."""
-    if draw.scale == 1 or draw.rng.random() < 0.75:
+    """Return values times a power of two in some cases: very large numbers, as exact as before.
+
+    Never in the second case, where small differences count.
+    """
+    if draw.scale == 1 or draw.number == 1 or draw.rng.random() < 0.75:
         return values
     return np.ldexp(values, int(draw.rng.integers(1, 61))).astype(np.float32)
 

@@ -137,14 +137,14 @@ def judge_case(
 
     Nothing is stored: one case is not an attempt. Raises `UnknownSubmission`.
     """
-    from shardlab.judge.cases import make_cases
-    from shardlab.judge.judge import replay_case
+    from shardlab.judge.judge import EXAMPLES_SEED, replay_case, select_cases
 
     name = case.strip().lower().removeprefix("part ")
     numbers = {}
-    # Names do not depend on the seed.
+    is_example = kind == "run"
+    seed = EXAMPLES_SEED if is_example else seed
     for part in problem.parts:
-        for part_case in make_cases(part, seed, 1):
+        for part_case in select_cases(part, seed, is_example):
             key = (part.number, part_case.number)
             numbers[f"{part.number}, {part_case.name}".lower()] = key
             numbers[f"{part.number}.{part_case.number}"] = key

@@ -6,6 +6,7 @@ the reference ignores, such as a spec or the number of microbatches, and sizes o
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -71,10 +72,16 @@ class _Variety:
 
 
 def _collect(part: Part, reference: Reference, seed: int) -> list[_Variety]:
+    cases = [make_cases(part, seed + number, HIDDEN_SCALE) for number in range(_N_SEEDS)]
+    # Elsewhere the mesh is drawn from the seed too, so a shape that varies need not be drawn.
+    on_fixed_mesh = {
+        same_number[0].number
+        for same_number in zip(*cases, strict=True)
+        if _all_equal([case.mesh for case in same_number])
+    }
     drawn = [
         (case, reference.inputs(case.draw))
-        for number in range(_N_SEEDS)
-        for case in make_cases(part, seed + number, HIDDEN_SCALE)
+        for case in itertools.chain.from_iterable(cases)
         if case.mesh is None or case.mesh.n_devices <= _MAX_DEVICES
     ]
     varying = varying_arguments([inputs for _, inputs in drawn])
@@ -84,11 +91,12 @@ def _collect(part: Part, reference: Reference, seed: int) -> list[_Variety]:
         for path, leaf in input_leaves(inputs):
             pattern = path_pattern(path, varying)
             variety = varieties.setdefault(pattern, _Variety(pattern))
-            variety.values[case.number].append(leaf)
+            if case.number in on_fixed_mesh:
+                variety.values[case.number].append(leaf)
             if isinstance(leaf, np.ndarray):
                 shape = _shard_shape(leaf.shape, _find_spec(specs, path), case)
                 variety.shard_shapes.append(shape)
-    return list(varieties.values())
+    return [variety for variety in varieties.values() if variety.values]
 
 
 def _find_spec(specs: Mapping[str, Any], path: str) -> Any:

@@ -259,7 +259,8 @@ class _PartAudit:
     def _try_memorized_results(self) -> Iterator[Outcome]:
         """Try a submission that knows the results by case number, or by mesh and shapes."""
         keys: dict[str, Callable[[Sample], Any]] = {
-            "of another draw of this case": lambda sample: sample.case.number,
+            # On the same mesh: that of some cases is drawn too.
+            "of another draw of this case": lambda sample: (sample.case.number, sample.mesh),
             "of another draw with these shapes": _shape_key,
         }
         pairs = [self._draws[0], *map(self._draw_small_cases, range(_N_PAIR_SEEDS))]

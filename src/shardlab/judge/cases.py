@@ -13,6 +13,21 @@ from shardlab.sharding.mesh import Mesh, parse_mesh
 
 # Other names for mesh axes: a submission that contains 'data' as a constant fails there.
 _RENAMED_AXES = ("rows", "cols", "depth")
+# Hidden cases have names and shapes of their own: a submission could list the fixed ones.
+_DRAWN_AXES = (
+    "rows",
+    "cols",
+    "batch",
+    "fsdp",
+    "tensor",
+    "replica",
+    "x",
+    "y",
+    "pipe",
+    "seq",
+    "host",
+)
+_N_HOST_DEVICES = 8
 _N_MESHLESS_CASES = 3
 
 
@@ -44,9 +59,12 @@ class _TestMesh:
 
 
 def make_cases(part: Part, seed: int, scale: int) -> tuple[Case, ...]:
-    """Return the cases of a part, each with a seed of its own drawn from `seed`."""
-    test_meshes = list(_list_test_meshes(part))
+    """Return the cases of a part, each with a seed of its own drawn from `seed`.
+
+    At scale 1, which examples have, all meshes are the ones in the documentation.
+    """
     sequence = np.random.SeedSequence([seed, part.number])
+    test_meshes = list(_list_test_meshes(part, None if scale == 1 else sequence.spawn(1)[0]))
     # A seed per case, so that one case can be replayed without drawing the others.
     case_seeds = sequence.generate_state(len(test_meshes), np.uint32)
     return tuple(
@@ -63,7 +81,7 @@ def make_cases(part: Part, seed: int, scale: int) -> tuple[Case, ...]:
     )
 
 
-def _list_test_meshes(part: Part) -> Iterator[_TestMesh]:
+def _list_test_meshes(part: Part, sequence: np.random.SeedSequence | None) -> Iterator[_TestMesh]:
     if part.kind == "value":
         yield from (_TestMesh(f"case {number + 1}", None) for number in range(part.cases))
         return
@@ -71,8 +89,10 @@ def _list_test_meshes(part: Part) -> Iterator[_TestMesh]:
         for number in range(_N_MESHLESS_CASES):
             yield _TestMesh(f"one device, case {number + 1}", None)
         return
-    for text in part.meshes or default_test_meshes(part.axes):
-        yield _parse_test_mesh(text)
+    meshes = [_parse_test_mesh(text) for text in part.meshes or default_test_meshes(part.axes)]
+    if sequence is not None and not part.meshes:
+        meshes[-2:] = _draw_test_meshes(part.axes, np.random.default_rng(sequence))
+    yield from meshes
     large = (
         default_simulated_meshes(part.axes)
         if part.simulated_meshes == ("usual",)
@@ -109,6 +129,42 @@ def default_test_meshes(axes: tuple[str, ...]) -> tuple[str, ...]:
         f"{a}={m},{b}={n}" for m, n in ((1, 1), (2, 1), (1, 2), (2, 2), (2, 4), (4, 2), (3, 1))
     ]
     return (*grids, f"{_RENAMED_AXES[0]}=2,{_RENAMED_AXES[1]}=4", f"{a}=2,{b}=4 permuted")
+
+
+def _draw_test_meshes(axes: tuple[str, ...], rng: np.random.Generator) -> Iterator[_TestMesh]:
+    """Yield a mesh with other axis names, and one with devices in another order, as drawn.
+
+    They take the places of the last two default meshes.
+    """
+    words = rng.choice(_DRAWN_AXES, 2, replace=False).tolist()
+    names = [
+        f"{word}{number}" for word, number in zip(words, rng.integers(100, size=2), strict=True)
+    ]
+    sizes = _draw_axis_sizes(rng, n_axes=len(axes), has_grid=True)
+    mesh = Mesh(dict(zip(names, sizes, strict=False)))
+    yield _TestMesh(f"{mesh}, axes renamed", mesh)
+    second = "model" if axes[0] != "model" else "data"
+    sizes = _draw_axis_sizes(rng, n_axes=len(axes), has_grid=False)
+    mesh = Mesh(dict(zip((*axes, second), sizes, strict=False)))
+    order = sorted(range(mesh.n_devices))
+    while order == sorted(order):
+        order = rng.choice(_N_HOST_DEVICES, mesh.n_devices, replace=False).tolist()
+    yield _TestMesh(f"{mesh}, devices {order}", Mesh(mesh.shape, device_ids=order))
+
+
+def _draw_axis_sizes(rng: np.random.Generator, *, n_axes: int, has_grid: bool) -> tuple[int, ...]:
+    """Return sizes of one or two mesh axes with 3 to 8 devices.
+
+    A mesh of a task with one axis has a second one now and then, which may have size 1. If
+    `has_grid`, both axes of a task with two have more than one device.
+    """
+    pairs = [(m, n) for m in range(1, 9) for n in range(1, 9) if 3 <= m * n <= _N_HOST_DEVICES]
+    if n_axes == 1:
+        several = [pair for pair in pairs if pair[0] > 1]
+        first, second = several[int(rng.integers(len(several)))]
+        return (first, second) if rng.random() < 0.5 else (max(first, 3),)
+    grids = [pair for pair in pairs if not has_grid or min(pair) > 1]
+    return grids[int(rng.integers(len(grids)))]
 
 
 def default_simulated_meshes(axes: tuple[str, ...]) -> tuple[str, ...]:

@@ -65,7 +65,7 @@ def judge(
     """
     is_example = kind == "run"
     seed = EXAMPLES_SEED if is_example else seed
-    cases = [case for part in problem.parts for case in _select_cases(part, seed, is_example)]
+    cases = [case for part in problem.parts for case in select_cases(part, seed, is_example)]
     return _judge_cases(pool, problem, source, kind, seed, cases, on_case)
 
 
@@ -82,7 +82,7 @@ def replay_case(
     """Return the judgement of one case alone, drawn as in a judgement with that seed."""
     is_example = kind == "run"
     seed = EXAMPLES_SEED if is_example else seed
-    part_cases = _select_cases(problem.parts[part - 1], seed, is_example)
+    part_cases = select_cases(problem.parts[part - 1], seed, is_example)
     cases = [case for case in part_cases if case.number == number]
     return _judge_cases(pool, problem, source, kind, seed, cases, lambda result: None)
 
@@ -106,7 +106,8 @@ def judge_inputs(
         yield from run.iterate_outcomes(requests, is_example=False)
 
 
-def _select_cases(part: Part, seed: int, is_example: bool) -> Sequence[Case]:
+def select_cases(part: Part, seed: int, is_example: bool) -> Sequence[Case]:
+    """Return the cases of one part that a judgement of this kind has."""
     cases = make_cases(part, seed, _EXAMPLE_SCALE if is_example else _HIDDEN_SCALE)
     return [case for case in cases if not (is_example and case.is_simulated)]
 

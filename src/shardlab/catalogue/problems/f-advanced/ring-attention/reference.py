@@ -23,6 +23,9 @@ def inputs(draw):
         q[query] *= rng.uniform(120, 200) * np.sqrt(dim) / abs(scores).max()
     if causal:
         q[0] = -k[0] * rng.uniform(120, 200) * np.sqrt(dim) / (k[0] @ k[0])
+    if draw.number == 3:
+        q[0, 0] = rng.choice([-1, 1])  # the first query matters, with scores of any size
+        q[0, 1:] = draw.numbers(dim - 1, largest=2)
     return {"q": q, "k": k, "v": draw.numbers(length, dim_v), "causal": causal}
 
 

@@ -39,7 +39,9 @@ def _inputs(draw, num_shards):
     rng = draw.rng
     # From 1; in the first two cases from 2, and not the same number of inputs.
     low, high = {0: (2, 4), 1: (4, 6)}.get(draw.number, (1, 7))
-    in_dim, features = int(rng.integers(low, high)), int(rng.integers(1, 7))
+    in_dim = int(rng.integers(low, high))
+    # In the first three cases different numbers, too.
+    features = int(rng.integers(*{0: (1, 3), 1: (3, 5), 2: (5, 8)}.get(draw.number, (1, 7))))
     rows = int(rng.integers(min(low, 2), 4 if num_shards > 1 else 3))
     x = draw.numbers(num_shards * rows, in_dim)
     # No shard is 0, so that a wrong model on one device is visible.
