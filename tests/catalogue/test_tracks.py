@@ -104,6 +104,23 @@ def test_part_of_a_slug_is_enough_if_only_one_problem_has_it(three):
             catalogue.find_slug(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "slug"),
+    [
+        ("shard_map with psum Collective", "shard-map-psum"),
+        ("shard_map with psum", "shard-map-psum"),
+        ("NamedSharding (Replicated)", "replicated-sharding"),
+        ("NNX shard_map Simulation", "nnx-shard-map"),
+        ("PartitionSpec layout", "partition-spec-layout"),
+        ("shard_map_double", "shard-map-basics"),
+        ("replicated_sharding_value", "replicated-sharding"),
+        ("Will it fit?", "will-it-fit"),
+    ],
+)
+def test_a_title_or_a_function_finds_its_problem(text, slug):
+    assert load_catalogue().find_slug(text) == slug
+
+
 def test_a_folder_without_tracks_is_no_catalogue(tmp_path):
     with pytest.raises(CatalogueNotFound, match=r"it has no tracks\.toml"):
         load_catalogue(tmp_path)

@@ -40,8 +40,9 @@ _folder_option = click.option(
 def command() -> None:
     """Solve problems, judged on many devices.
 
-    PROBLEM is a name from `practice list`, its number there, or your solution file; without it, the
-    problem that you started last. `shardlab learn` does all of this on one screen.
+    PROBLEM is a name or a title from `practice list` or part of one, its number there, or your
+    solution file; without it, the problem that you started last. `shardlab learn` does all of this
+    on one screen.
     """
 
 
