@@ -246,7 +246,9 @@ def test_a_track_cannot_lead_out_of_the_catalogue(three, tmp_path_factory, folde
         load_catalogue(three)
 
 
-@pytest.mark.parametrize("name", ["solution.py", "statement.md", "reference.py", "wrong/mine.py"])
+@pytest.mark.parametrize(
+    "name", ["problem.toml", "solution.py", "statement.md", "reference.py", "wrong/mine.py"]
+)
 def test_a_file_of_a_problem_cannot_be_a_link_to_somewhere_else(tmp_path, name):
     folder = tmp_path / "shard-map-psum"
     shutil.copytree(MODEL, folder)
@@ -255,6 +257,16 @@ def test_a_file_of_a_problem_cannot_be_a_link_to_somewhere_else(tmp_path, name):
     (folder / name).symlink_to(tmp_path / "secret")
     with pytest.raises(InvalidProblem, match="a link that leads out of the problem's folder"):
         assert load_problem(folder).wrong_submissions
+
+
+def test_the_tracks_cannot_be_a_link_to_somewhere_else(three, tmp_path_factory):
+    secret = tmp_path_factory.mktemp("outside") / "credentials.toml"
+    secret.write_text("token = 'private'\n")
+    (three / "tracks.toml").unlink()
+    (three / "tracks.toml").symlink_to(secret)
+    with pytest.raises(InvalidTracks, match="leads out of the catalogue's folder") as caught:
+        load_catalogue(three)
+    assert "private" not in str(caught.value)
 
 
 def test_deeply_nested_toml_is_reported(three):

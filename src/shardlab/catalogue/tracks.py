@@ -151,6 +151,12 @@ def load_catalogue(folder: Path | str | None = None) -> Catalogue:
         raise CatalogueNotFound(
             "The folder is not a catalogue: it has no tracks.toml.", where=str(root), fix=create
         )
+    if leads_out_of(file, root):  # an error would quote the private file that it is linked to
+        raise InvalidTracks(
+            "tracks.toml is a link that leads out of the catalogue's folder.",
+            where=str(file),
+            fix="replace the link by the file itself.",
+        )
     table = read_toml_file(file, InvalidTracks, fix=create)
     data = check_fields(table, TRACKS, str(file), InvalidTracks)
     tracks = tuple(_parse_track(number, row, file) for number, row in enumerate(data["tracks"], 1))
