@@ -259,3 +259,25 @@ def test_program_ends_as_python_would_end_it(program, ending, code):
     assert "Exception ignored in atexit callback" in done.stderr
     assert "ZeroDivisionError" in done.stderr
     assert "program_exit" not in done.stderr
+
+
+def test_a_thread_whose_join_raises_does_not_change_the_exit_code(program):
+    # Orbax's threads raise in `join` what they raised; the interpreter does not call it.
+    path = program(
+        """
+        import threading
+
+        class Saving(threading.Thread):
+            def run(self):
+                print("saved", flush=True)
+
+            def join(self, timeout=None):
+                super().join(timeout)
+                raise RuntimeError("raised by the thread")
+
+        Saving().start()
+        """
+    )
+    done = shardlab_run("--quiet", path)
+    assert (done.returncode, done.stdout) == (0, "saved\n"), done.stderr
+    assert "raised by the thread" not in done.stderr
