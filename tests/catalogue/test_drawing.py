@@ -100,3 +100,17 @@ def test_problems_are_found_by_the_titles_of_the_pages_they_come_from(slug):
     title, difficulty = TITLES[slug]
     assert problem.title == title
     assert difficulty in (None, problem.difficulty)
+
+
+@pytest.mark.parametrize("slug", ["shard-map-basics", "shard-map-psum"])
+@pytest.mark.parametrize("seed", range(20))
+def test_every_judgement_has_a_large_shard(slug, seed):
+    # Without one, a submission that is wrong for shards of 8 or more elements passes.
+    problem = load_catalogue().load_problem(slug)
+    for part in problem.parts:
+        reference = load_reference(problem, part)
+        cases = [case for case in make_cases(part, seed, 2) if not case.is_simulated]
+        sizes = [
+            reference.inputs(case.draw)["x"].size // case.draw.mesh.axis_sizes[0] for case in cases
+        ]
+        assert max(sizes) > 8

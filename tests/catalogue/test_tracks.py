@@ -104,6 +104,23 @@ def test_part_of_a_slug_is_enough_if_only_one_problem_has_it(three):
             catalogue.find_slug(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "slug"),
+    [
+        ("shard_map with psum Collective", "shard-map-psum"),
+        ("shard_map with psum", "shard-map-psum"),
+        ("NamedSharding (Replicated)", "replicated-sharding"),
+        ("NNX shard_map Simulation", "nnx-shard-map"),
+        ("PartitionSpec layout", "partition-spec-layout"),
+        ("shard_map_double", "shard-map-basics"),
+        ("replicated_sharding_value", "replicated-sharding"),
+        ("Will it fit?", "will-it-fit"),
+    ],
+)
+def test_a_title_or_a_function_finds_its_problem(text, slug):
+    assert load_catalogue().find_slug(text) == slug
+
+
 def test_a_folder_without_tracks_is_no_catalogue(tmp_path):
     with pytest.raises(CatalogueNotFound, match=r"it has no tracks\.toml"):
         load_catalogue(tmp_path)
@@ -229,7 +246,9 @@ def test_a_track_cannot_lead_out_of_the_catalogue(three, tmp_path_factory, folde
         load_catalogue(three)
 
 
-@pytest.mark.parametrize("name", ["solution.py", "statement.md", "reference.py", "wrong/mine.py"])
+@pytest.mark.parametrize(
+    "name", ["problem.toml", "solution.py", "statement.md", "reference.py", "wrong/mine.py"]
+)
 def test_a_file_of_a_problem_cannot_be_a_link_to_somewhere_else(tmp_path, name):
     folder = tmp_path / "shard-map-psum"
     shutil.copytree(MODEL, folder)
@@ -238,6 +257,16 @@ def test_a_file_of_a_problem_cannot_be_a_link_to_somewhere_else(tmp_path, name):
     (folder / name).symlink_to(tmp_path / "secret")
     with pytest.raises(InvalidProblem, match="a link that leads out of the problem's folder"):
         assert load_problem(folder).wrong_submissions
+
+
+def test_the_tracks_cannot_be_a_link_to_somewhere_else(three, tmp_path_factory):
+    secret = tmp_path_factory.mktemp("outside") / "credentials.toml"
+    secret.write_text("token = 'private'\n")
+    (three / "tracks.toml").unlink()
+    (three / "tracks.toml").symlink_to(secret)
+    with pytest.raises(InvalidTracks, match="leads out of the catalogue's folder") as caught:
+        load_catalogue(three)
+    assert "private" not in str(caught.value)
 
 
 def test_deeply_nested_toml_is_reported(three):

@@ -195,6 +195,19 @@ def group_exists(group):
     return False
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGRTMIN"), reason="no real-time signals")
+@pytest.mark.parametrize(
+    ("number", "text"), [(signal.SIGSEGV, "by SIGSEGV"), (signal.SIGRTMIN + 6, r"by signal \d+")]
+)
+def test_a_program_that_ends_by_a_signal_is_told_its_name_or_its_number(tmp_path, number, text):
+    file = tmp_path / "crash.py"
+    file.write_text(f"import os\ndef step(x):\n    os.kill(os.getpid(), {int(number)})\n")
+    target = Target("file", str(file), "step")
+    job = Job(command="check", target=target, args=("f32[8]",), memory_limit=1 << 34)
+    with pytest.raises(ProgramCrashed, match=f"The program's process ended {text} before"):
+        worker_client.run_worker(job, seconds=120, report_step=lambda step: None)
+
+
 def test_the_kernel_ends_a_program_that_has_used_far_more_than_its_time():
     limit = "import resource; from shardlab.execution.worker import _limit_processor_time;"
     limit += "_limit_processor_time(7.5); print(*resource.getrlimit(resource.RLIMIT_CPU))"

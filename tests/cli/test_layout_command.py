@@ -181,3 +181,15 @@ def test_python_dash_m_runs_the_same_command():
     )
     assert done.returncode == 2
     assert done.stderr.startswith("[layout.invalid_size] The size of mesh axis 'x' is 0.\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full")
+@pytest.mark.parametrize(
+    "args", [EXAMPLE, [*EXAMPLE, "--device", "3"], ["completion", "bash"], ["layout", "--help"]]
+)
+def test_a_full_disk_under_standard_output_is_reported_in_a_line(args):
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "shardlab", *args]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert "standard output: No space left on device" in done.stderr

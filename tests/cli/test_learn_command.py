@@ -139,6 +139,14 @@ def test_a_run_continues_where_the_last_one_ended_and_ctrl_c_restores_the_termin
         assert "Write plus_one(n)" not in screen.until("more lines")
         screen.press("   ")
         screen.until("Write plus_one(n)")
+        screen.resize(60, rows=12)
+        screen.press("l")
+        listing = screen.until("more lines. Go to (number or name, Enter):")
+        assert "plus-one" in listing
+        assert "Next:" not in listing
+        screen.press(" ")
+        screen.until("Next:")
+        screen.press("\n")
         screen.resize(100)
         assert (here / "mine" / "plus-one.py").exists()
         screen.process.send_signal(signal.SIGTSTP)  # without a parent shell it continues at once

@@ -83,7 +83,7 @@ def test_the_list_has_marks_and_says_what_comes_next():
         "   3 [-] thrice    easy    Three times  (after twice)",
         "",
         "1 of 3 solved.",
-        "[x] solved  [~] tried  [-] builds on problems that are not solved yet; open anyway",
+        "[x] solved  [~] tried  [-] builds on problems not solved yet; open anyway",
         "Next: twice",
     ]
     rows = json.loads(practice("list", "--json", "-").output)
@@ -203,10 +203,7 @@ def test_hints_come_one_at_a_time_and_are_remembered():
 def test_the_solution_opens_after_a_pass_or_when_asked_twice():
     first = practice("solution", "plus-one")
     assert first.exit_code == 1
-    assert (
-        "is not solved yet. There are 2 hints that you have not seen. Run the command"
-        in first.output
-    )
+    assert "is not solved yet. You have not seen 2 hints. Run the command" in first.output
     assert practice("solution", "plus-one").output == solution("plus-one")
     assert practice("solution", "plus-one").output == solution("plus-one")
     assert practice("solution", "twice").exit_code == 1

@@ -214,6 +214,26 @@ def test_explicit_axes_are_explained_below_jaxs_own_message(program):
     assert "axis_types=(jax.sharding.AxisType.Auto,) * len(names)" in done.stderr
 
 
+def test_in_specs_that_do_not_fit_explicit_axes_are_explained(program):
+    path = program(
+        """
+        import jax, jax.numpy as jnp
+        from jax.sharding import NamedSharding, PartitionSpec as P
+        mesh = jax.make_mesh((8,), ("data",))
+        x = jax.device_put(jnp.arange(16.0), NamedSharding(mesh, P()))
+        jax.shard_map(lambda y: 2 * y, mesh=mesh, in_specs=P("data"), out_specs=P("data"))(x)
+        """
+    )
+    done = shardlab_run(path)
+    assert done.returncode == 1
+    assert "in_specs must match how the argument is already sharded" in done.stderr
+    assert "axis_types=(jax.sharding.AxisType.Auto,) * len(names)" in done.stderr
+    command = [sys.executable, "-m", "shardlab", "check", "--quiet", str(path)]
+    checked = subprocess.run(command, capture_output=True, text=True)
+    assert checked.returncode == 2
+    assert "try:   leave in_specs out, reshard the argument first" in checked.stderr
+
+
 EXITING = """
     import atexit, sys, threading, time
     from concurrent.futures import ThreadPoolExecutor
@@ -259,3 +279,25 @@ def test_program_ends_as_python_would_end_it(program, ending, code):
     assert "Exception ignored in atexit callback" in done.stderr
     assert "ZeroDivisionError" in done.stderr
     assert "program_exit" not in done.stderr
+
+
+def test_a_thread_whose_join_raises_does_not_change_the_exit_code(program):
+    # Orbax's threads raise in `join` what they raised; the interpreter does not call it.
+    path = program(
+        """
+        import threading
+
+        class Saving(threading.Thread):
+            def run(self):
+                print("saved", flush=True)
+
+            def join(self, timeout=None):
+                super().join(timeout)
+                raise RuntimeError("raised by the thread")
+
+        Saving().start()
+        """
+    )
+    done = shardlab_run("--quiet", path)
+    assert (done.returncode, done.stdout) == (0, "saved\n"), done.stderr
+    assert "raised by the thread" not in done.stderr

@@ -99,7 +99,7 @@ def test_a_script_leads_with_the_program_that_communicates_and_lists_the_others(
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
     assert lines[0] == "step on mesh data=4 (and 2 axes of size 1), 4 devices"
-    assert lines[-1].startswith("  _init_fn on mesh data=4 (and 2 axes of size 1), 4 devices: no")
+    assert lines[-1].startswith("  _init_fn on data=4: sends nothing")
     assert sum("_init_fn" in line for line in lines) == 1
 
 

@@ -163,6 +163,32 @@ def test_a_full_disk_is_reported_and_nothing_is_lost(store):
     assert submit(store) > first
 
 
+FULL_DISK = """
+mount -t tmpfs -o size=64k tmpfs "$1" || exit 77
+head -c "$2" /dev/zero > "$1/other" 2>/dev/null
+SHARDLAB_DATA="$1/data" "$3" -m shardlab practice hint shard-map-psum
+"""
+
+
+@pytest.mark.parametrize("n_bytes", [20_000, 45_000, 61_000, 65_536])
+def test_a_disk_that_is_really_full_is_called_full(tmp_path, n_bytes):
+    # Whatever SQLite calls it: "disk I/O error" for the index of its log, and in the middle of a
+    # migration "cannot rollback". From 20,000 bytes on, the store does not fit any more.
+    arguments = ["sh", "-c", FULL_DISK, "sh", str(tmp_path), str(n_bytes), sys.executable]
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        pytest.skip("no unshare, to mount a small disk")
+    done = subprocess.run(
+        [unshare, "--user", "--map-root-user", "--mount", *arguments],
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode == 77 or done.stderr.startswith("unshare:"):
+        pytest.skip("no user namespaces, to mount a small disk")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("[store.full] The disk is full"), done.stderr
+
+
 def test_a_disk_that_refuses_to_write_is_reported_and_nothing_is_lost(store):
     first = submit(store)
 

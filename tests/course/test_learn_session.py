@@ -122,6 +122,13 @@ def test_a_problem_is_selected_from_the_list_by_typing():
     ]
 
 
+def test_space_shows_more_of_a_list_that_is_longer_than_the_screen():
+    session, actions = type_keys(LearnSession(), "l ")
+    assert session == LearnSession(typed_name="")
+    assert actions[-2:] == [Action("more"), Action("prompt")]
+    assert type_keys(LearnSession(), "lwho owns")[0].typed_name == "who owns"
+
+
 @pytest.mark.parametrize("keys", ["\n", "ab\x1b", "ab\x7f\x7f\r", "\x04"])
 def test_the_list_is_left_without_a_selection(keys):
     session, actions = type_keys(LearnSession(), "l" + keys)

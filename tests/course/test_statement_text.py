@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from shardlab.catalogue.tracks import load_catalogue
@@ -49,6 +51,25 @@ def test_tables_stand_in_columns():
         ["-----", "-----"],
         ["None", "whole"],
     ]
+
+
+def test_a_table_wraps_in_its_columns():
+    row = "| `('data', 'model')` | divided by both sizes, 2 and 4 |"
+    page = f"| entry | means |\n|---|---|\n{row}\n"
+    assert statement_text(page, 36).splitlines() == [
+        "    entry            means",
+        "    ---------------  ---------------",
+        "    ('data',         divided by both",
+        "    'model')         sizes, 2 and 4",
+    ]
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("slug", load_catalogue().slugs)
+def test_text_and_tables_of_every_problem_fit_the_terminal(slug, width):
+    page = load_catalogue().load_problem(slug).page
+    text = re.sub(r"^```.*?^```", "", page, flags=re.DOTALL | re.MULTILINE)
+    assert max(map(len, statement_text(text, width).splitlines())) <= width
 
 
 def test_the_proof_of_a_pitfall_is_left_out_and_other_links_keep_their_words():

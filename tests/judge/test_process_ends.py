@@ -428,3 +428,23 @@ def test_a_reference_that_returns_no_arguments_is_reported(pool, tmp_path, input
     wrong = replace(problem("total"), folder=tmp_path / "total")
     with pytest.raises(InvalidReference, match="return a dict of the arguments: x"):
         judge(pool, wrong, submission("total", TOTAL), kind="submit", seed=3)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "specs"),
+    [
+        ("{'x': object()}", "{}"),
+        ("{'x': np.array(['text'])}", "{}"),
+        ("{'x': np.ones(4, np.float32), 1: 2}", "{}"),
+        ("{'x': np.ones(4, np.float32)}", "5"),
+    ],
+)
+def test_inputs_that_cannot_be_sent_are_reported(pool, tmp_path, inputs, specs):
+    shutil.copytree(problem("total").folder, tmp_path / "total")
+    (tmp_path / "total" / "reference.py").write_text(
+        f"import numpy as np\ndef inputs(draw): return {inputs}\n"
+        f"def expected(mesh, x): return x\ndef input_specs(mesh): return {specs}\n"
+    )
+    wrong = replace(problem("total"), folder=tmp_path / "total")
+    with pytest.raises(InvalidReference, match="the inputs or their specs cannot be used"):
+        judge(pool, wrong, submission("total", TOTAL), kind="submit", seed=3)

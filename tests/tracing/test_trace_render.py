@@ -17,7 +17,7 @@ from shardlab.tracing.call_groups import group_calls
 from shardlab.tracing.observation import Memory
 from shardlab.tracing.timeline import build_timeline, timeline_lines
 from shardlab.tracing.trace import Trace
-from shardlab.tracing.trace_text import trace_html, trace_rich, trace_text
+from shardlab.tracing.trace_text import trace_html, trace_line, trace_rich, trace_text
 from shardlab.tracing.traffic_bars import traffic_by_axis
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -155,6 +155,19 @@ def test_of_very_many_lines_the_largest_are_shown():
 
 def test_a_program_that_sends_nothing_says_so():
     assert str(EMPTY) == ("nothing on mesh x=4, 4 devices\nno collective calls: nothing is sent")
+
+
+def test_a_program_of_a_script_is_one_line_of_a_narrow_terminal():
+    mesh = (("data", 4), ("stage", 1), ("model", 2), ("expert", 1))
+    quiet = Trace(program="_init_fn", mesh=mesh, collectives=(), flops=2050.0)
+    assert trace_line(quiet) == "_init_fn on data=4,model=2: sends nothing, computes 2.05 kFLOP"
+    assert trace_line(Trace(program="f", mesh=(("x", 1),), collectives=())) == (
+        "f on 1 device: sends nothing"
+    )
+    sending = replace(many_lines(3), program="step")
+    assert trace_line(sending).startswith("step on ")
+    assert " in 3 calls" in trace_line(sending)
+    assert len(trace_line(sending)) < 78
 
 
 class Balanced(HTMLParser):

@@ -114,6 +114,7 @@ class Problem:
 def load_problem(folder: Path) -> Problem:
     """Return the problem in a folder. Raises `InvalidProblem`."""
     file = folder / "problem.toml"
+    _reject_link(file, folder)  # an error would quote the private file that it is linked to
     fix = "`shardlab catalogue new SLUG` creates a folder with every file."
     table = read_toml_file(file, InvalidProblem, fix=fix)
     data = check_fields(table, PROBLEM, str(file), InvalidProblem)

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -78,17 +79,39 @@ class Catalogue:
         return load_problem(self.folder / self.track_of(slug).folder / slug)
 
     def find_slug(self, text: str) -> str:
-        """Return the problem whose slug is or contains `text`. Raises `UnknownProblem`."""
-        matches = [slug for slug in self.slugs if text in slug]
-        if text in matches or len(matches) == 1:
-            return text if text in matches else matches[0]
-        if not matches or not text:
+        """Return the problem whose slug, title or function is or contains `text`.
+
+        >>> load_catalogue().find_slug("NamedSharding (Replicated)")
+        'replicated-sharding'
+
+        Raises `UnknownProblem`.
+        """
+        words = _words(text)
+        matches = [slug for slug in self.slugs if words in slug]
+        if words in matches or len(matches) == 1:
+            return words if words in matches else matches[0]
+        if not words:
+            raise self._unknown_problem(text)
+        if not matches:  # read only now, because it means to read every problem
+            matches = self._slugs_by_title_or_function(words)
+        if len(matches) == 1:
+            return matches[0]
+        if not matches:
             raise self._unknown_problem(text)
         raise UnknownProblem(
             f"{len(matches)} problems have '{text}' in their name.",
             where=str(self.folder),
             fix=f"type one of: {', '.join(matches)}.",
         )
+
+    def _slugs_by_title_or_function(self, words: str) -> list[str]:
+        """Return the problems whose title or function has these words; one alone if it is equal."""
+        names = {
+            slug: [_words(name) for name in (problem.title, *(p.function for p in problem.parts))]
+            for slug, problem in self.problems.items()
+        }
+        equal = [slug for slug in names if words in names[slug]]
+        return equal or [slug for slug in names if any(words in name for name in names[slug])]
 
     def missing_prerequisites(self, slug: str, solved: Collection[str]) -> tuple[str, ...]:
         """Return the prerequisites that are not solved yet; empty if the problem is open."""
@@ -114,6 +137,11 @@ class Catalogue:
         )
 
 
+def _words(text: str) -> str:
+    """Return a name as slugs are written: `shard_map with psum` is `shard-map-with-psum`."""
+    return "-".join(re.findall(r"\w+", text.lower().replace("_", " ")))
+
+
 def load_catalogue(folder: Path | str | None = None) -> Catalogue:
     """Return the catalogue in a folder, by default shardlab's own. Loads no NumPy."""
     root = BUILT_IN_CATALOGUE if folder is None else Path(folder)
@@ -122,6 +150,12 @@ def load_catalogue(folder: Path | str | None = None) -> Catalogue:
     if not file.is_file():
         raise CatalogueNotFound(
             "The folder is not a catalogue: it has no tracks.toml.", where=str(root), fix=create
+        )
+    if leads_out_of(file, root):  # an error would quote the private file that it is linked to
+        raise InvalidTracks(
+            "tracks.toml is a link that leads out of the catalogue's folder.",
+            where=str(file),
+            fix="replace the link by the file itself.",
         )
     table = read_toml_file(file, InvalidTracks, fix=create)
     data = check_fields(table, TRACKS, str(file), InvalidTracks)

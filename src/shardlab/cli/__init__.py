@@ -6,6 +6,7 @@ commands.
 
 from __future__ import annotations
 
+import errno
 import os
 from importlib import import_module
 
@@ -30,6 +31,8 @@ _COMMANDS = {
     "catalogue": "shardlab.cli.catalogue",
     "completion": "shardlab.cli.completion",
 }
+
+_FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 
 _HELP = """Design, run and check JAX sharding for meshes you do not have.
 
@@ -80,6 +83,14 @@ class LazyGroup(click.Group):
             # click itself would end with 1, which means findings here.
             click.echo("interrupted", err=True)
             ctx.exit(130)
+        except OSError as error:
+            # A file that cannot be written is reported where it is written; left over is a line
+            # that a command prints to standard output, which may be a file on a full disk.
+            if error.filename is not None or error.errno not in _FULL_DISK:
+                raise
+            # Python flushes its buffer once more at exit, which would fail again with a traceback.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            raise click.UsageError(f"standard output: {error.strerror}") from None
 
 
 def error_text(error: LabError) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from textwrap import wrap
 
@@ -104,7 +105,7 @@ class LearnLoop:
             "edit": lambda _: self._open_editor(),
             "reset": lambda _: self._reset_file(),
             "print": screen.print_text,
-            "prompt": lambda typed: screen.show_status(f"Go to (number or name, Enter): {typed}"),
+            "prompt": self._show_prompt,
             "quit": lambda _: self._quit(),
         }
 
@@ -268,11 +269,16 @@ class LearnLoop:
         self._show_page(f"## Reference solution\n\n```python\n{text}\n```")
 
     def _show_list(self) -> None:
-        rows = self._workbook.list_progress()
-        self.screen.show_lines(lambda width: course_lines(rows, width))
+        width = shutil.get_terminal_size().columns
+        self._unread_lines = list(course_lines(self._workbook.list_progress(), width))
+        self._show_more(n_rows_above=1)
         self.screen.print_text(
             "Type a number, or a part of a name, and Enter; Enter alone goes back."
         )
+
+    def _show_prompt(self, typed: str) -> None:
+        more = f"Space: {len(self._unread_lines)} more lines. " if self._unread_lines else ""
+        self.screen.show_status(f"{'' if typed else more}Go to (number or name, Enter): {typed}")
 
     def _show_page(self, text: str, n_rows_above: int = 0) -> None:
         """Show the first screen of a text; Space shows the next one."""
@@ -284,9 +290,10 @@ class LearnLoop:
         if not self._unread_lines:
             self._show_keys()
             return
-        height = self.screen.page_height
-        n_rows = len(self._unread_lines) if height is None else max(height - n_rows_above, 6)
-        lines, self._unread_lines = self._unread_lines[:n_rows], self._unread_lines[n_rows:]
+        n_lines = len(self._unread_lines)
+        if (height := self.screen.page_height) is not None:
+            n_lines = _count_fitting(self._unread_lines, max(height - n_rows_above, 6))
+        lines, self._unread_lines = self._unread_lines[:n_lines], self._unread_lines[n_lines:]
         self.screen.show_lines(lambda width: lines)
         if not self._unread_lines:
             self.screen.print_text("")
@@ -328,6 +335,16 @@ class LearnLoop:
 def _separator_lines(kind: str, width: int) -> list[Line]:
     """Return an empty line and a rule, which separate two judgements."""
     return [[], [Span(text=f"-- {kind} ".ljust(min(width, 60), "-"), is_faint=True)]]
+
+
+def _count_fitting(lines: Sequence[Line], n_rows: int) -> int:
+    """Return how many lines fit in a number of rows: code that is too wide takes several."""
+    width = max(shutil.get_terminal_size().columns, 1)
+    for position, line in enumerate(lines):
+        n_rows -= max(math.ceil(sum(len(span.text) for span in line) / width), 1)
+        if n_rows < 0:
+            return max(position, 1)
+    return len(lines)
 
 
 def _key_lines(width: int) -> Iterator[Line]:

@@ -40,8 +40,9 @@ _folder_option = click.option(
 def command() -> None:
     """Solve problems, judged on many devices.
 
-    PROBLEM is a name from `practice list`, its number there, or your solution file; without it, the
-    problem that you started last. `shardlab learn` does all of this on one screen.
+    PROBLEM is a name or a title from `practice list` or part of one, its number there, or your
+    solution file; without it, the problem that you started last. `shardlab learn` does all of this
+    on one screen.
     """
 
 
@@ -185,6 +186,7 @@ def _print_hint(hint: Hint) -> None:
 def show_solution(problem: str | None, catalogue: str | None) -> None:
     """Show the reference solution: after a pass, or at the second request."""
     from shardlab._text.printable import printable_lines
+    from shardlab._text.units import count_text
     from shardlab.course.workbook import open_workbook
 
     workbook = open_workbook(catalogue)
@@ -192,7 +194,7 @@ def show_solution(problem: str | None, catalogue: str | None) -> None:
     text = workbook.request_solution(selected)
     if text is None:
         n_unused = len(selected.hints) - workbook.store.progress_of(selected.slug).hints
-        hints = f" There are {n_unused} hints that you have not seen." if n_unused > 0 else ""
+        hints = f" You have not seen {count_text(n_unused, 'hint')}." if n_unused > 0 else ""
         click.echo(
             f"'{selected.slug}' is not solved yet.{hints} Run the command again to see the "
             "solution.",

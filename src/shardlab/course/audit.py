@@ -17,7 +17,7 @@ from shardlab.course.audit_exceptions import load_exceptions
 from shardlab.course.mutation_score import NO_SCORE, MutationScore
 from shardlab.course.problem_lint import Fault, lint_problem
 from shardlab.course.wrong_submissions import ExpectedVerdict, compare_verdict, parse_header
-from shardlab.errors import LabError
+from shardlab.errors import LabError, short_repr
 from shardlab.judge.judgement import Judgement
 
 if TYPE_CHECKING:
@@ -371,9 +371,12 @@ def _check_inputs(part: Part, reference: Reference) -> Iterator[Fault]:
     cases = (case for seed in itertools.count(1) for case in make_cases(part, seed, 2))
     for position, case in enumerate(itertools.islice(cases, _N_REPEATED_DRAWS)):
         inputs = reference.inputs(case.draw)
-        if sorted(inputs) != sorted(names):
-            message = f"The inputs of part {part.number} are {', '.join(inputs)}; "
-            message += f"it calls {part.call}."
+        if not isinstance(inputs, dict) or {*inputs} != {*names}:
+            content = short_repr(inputs)
+            if isinstance(inputs, dict):
+                content = ", ".join(map(str, inputs)) or "empty"
+            message = f"The inputs of part {part.number} are {content}, not a dict of "
+            message += f"{', '.join(names) or 'nothing'}; it calls {part.call}."
             yield Fault(rule="reference.inputs", message=message, file=_REFERENCE)
             return
         original = _packed_bytes(inputs)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import re
+import shutil
 import sqlite3
 import sys
 import time
@@ -94,7 +96,9 @@ def migrate_database(
         connection.execute(f"PRAGMA user_version = {len(migrations) if to is None else to}")
         connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        # On a full disk SQLite has rolled back by itself; a second one would hide the reason.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
         raise
 
 
@@ -224,7 +228,9 @@ def _store_error(error: sqlite3.Error, path: Path) -> StoreError:
     primary = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the low byte; the rest refines it
     if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return _busy_error(path)
-    if primary == sqlite3.SQLITE_FULL:
+    # The index of the write-ahead log is mapped memory: there a full disk is an I/O error.
+    is_full = primary == sqlite3.SQLITE_IOERR and _free_bytes(path.parent) < _LOG_INDEX_BYTES
+    if primary == sqlite3.SQLITE_FULL or is_full:
         return _full_error(path)
     if primary == sqlite3.SQLITE_ERROR and _MISSING_SCHEMA.search(str(error)):
         # SQLite's own check finds nothing: the file is intact, and not what we have written.
@@ -232,6 +238,17 @@ def _store_error(error: sqlite3.Error, path: Path) -> StoreError:
     if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return _handle_corruption(path, str(error))
     return _unwritable_error(path, str(error))
+
+
+_LOG_INDEX_BYTES = 32 * 1024  # the size of a new index of SQLite's write-ahead log
+
+
+def _free_bytes(folder: Path) -> float:
+    """Return the free space of a folder's disk; infinity if that is not known."""
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return math.inf
 
 
 _MISSING_SCHEMA = re.compile("no such (table|column)|has no column")

@@ -139,6 +139,8 @@ def _type_key(session: LearnSession, key: str, name: str) -> Step:
         return replace(session, typed_name=None), (Action("keys"),)
     if key in _ENTER:
         return replace(session, typed_name=None), (Action("open", name),)
+    if key == " " and not name:  # no name begins with it
+        return session, (Action("more"), Action("prompt"))
     if key in _BACKSPACE:
         return replace(session, typed_name=name[:-1]), (Action("prompt", name[:-1]),)
     if key.isprintable():

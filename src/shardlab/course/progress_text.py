@@ -13,7 +13,7 @@ from shardlab.render.terminal import Line, Span
 # Different characters, so that the status is clear without color too.
 _MARKS = {"solved": "[x]", "tried": "[~]", "open": "[ ]", "locked": "[-]"}
 _COLORS = {"solved": "green", "tried": "yellow", "open": "", "locked": ""}
-_LEGEND = "[x] solved  [~] tried  [-] builds on problems that are not solved yet; open anyway"
+_LEGEND = "[x] solved  [~] tried  [-] builds on problems not solved yet; open anyway"
 
 
 def course_lines(rows: Sequence[ProblemProgress], width: int) -> Iterator[Line]:
@@ -30,7 +30,7 @@ def course_lines(rows: Sequence[ProblemProgress], width: int) -> Iterator[Line]:
     yield []
     n_solved = sum(row.status == "solved" for row in rows)
     yield [Span(text=f"{n_solved} of {len(rows)} solved.")]
-    yield [Span(text=_LEGEND)]
+    yield from ([Span(text=text)] for text in wrap(_LEGEND, max(width, 30)))
     next_row = next((row for row in rows if row.is_next), None)
     if next_row:
         yield [Span(text="Next: "), Span(text=next_row.problem.slug, is_strong=True)]

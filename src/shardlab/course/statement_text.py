@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,9 @@ _ITEM = re.compile(r"(\s*)([-*]|\d+\.)\s+")
 _EMPHASIS = re.compile(r"(`[^`]*`)|\*\*|(?<![\w*])\*(\S(?:[^*]*\S)?)\*(?![\w*])")
 _FENCE = "```"
 _NO_BREAK = "\N{NO-BREAK SPACE}"
+_INDENT = "    "
+_COLUMN_GAP = "  "
+_MIN_COLUMN_WIDTH = 8
 
 
 def statement_text(statement: str, width: int = DEFAULT_WIDTH) -> str:
@@ -67,7 +71,7 @@ def statement_lines(statement: str, width: int = DEFAULT_WIDTH) -> Iterator[Line
         elif language == "layout":
             yield from _layout_lines(lines, max(width - 4, 20))
         else:
-            yield from ([Span(text=f"    {line}", ink="cyan")] for line in lines)
+            yield from ([Span(text=_INDENT + line, ink="cyan")] for line in lines)
 
 
 def parse_layout_line(line: str) -> Layout:
@@ -127,7 +131,7 @@ def _text_lines(lines: Sequence[str], width: int) -> Iterator[Line]:
         if len(lines) > 1:
             yield from _text_lines(lines[1:], width)
     elif lines[0].startswith("|"):
-        yield from _table_lines(lines)
+        yield from _table_lines(lines, width)
     else:
         for item in _join_items(lines):
             yield from _wrap_item(item, width)
@@ -163,14 +167,22 @@ def _text_span(text: str, is_code: bool) -> Span:
     return Span(text=text, ink="cyan") if is_code else Span(text=text)
 
 
-def _table_lines(rows: Sequence[str]) -> Iterator[Line]:
-    """Yield a table with aligned columns, and the line of dashes as a rule."""
+def _table_lines(rows: Sequence[str], width: int) -> Iterator[Line]:
+    """Yield a table with aligned columns, and the line of dashes as a rule.
+
+    A cell that is too wide goes on in the next line, in its own column.
+    """
     plain = [strip_emphasis(row).strip("| ") for row in rows]
-    cells = [[cell.strip(" `") for cell in row.split("|")] for row in plain]
+    cells = [[cell.strip(" `").replace("`", "") for cell in row.split("|")] for row in plain]
     widths = [max(map(len, column)) for column in zip(*cells, strict=False)]
+    free_width = width - len(_INDENT) - len(_COLUMN_GAP) * (len(widths) - 1)
+    while sum(widths) > free_width and max(widths) > _MIN_COLUMN_WIDTH:
+        widths[widths.index(max(widths))] -= 1
     for row in cells:
         if all(set(cell) <= set("-: ") for cell in row):
             # Markdown needs only three dashes; a terminal should show a full rule.
-            row = ["-" * width for width in widths]
-        padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
-        yield [Span(text="    " + "  ".join(padded).replace("`", ""))]
+            row = ["-" * column_width for column_width in widths]
+        columns = [wrap(cell, size) for cell, size in zip(row, widths, strict=False)]
+        for texts in zip_longest(*columns, fillvalue=""):
+            padded = [text.ljust(size) for text, size in zip(texts, widths, strict=False)]
+            yield [Span(text=_INDENT + _COLUMN_GAP.join(padded).rstrip())]

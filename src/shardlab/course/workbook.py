@@ -39,9 +39,10 @@ class Workbook:
     # --------------------------------------------------------------------------------- problems
 
     def find_problem(self, name: str | None = None) -> Problem:
-        """Return the problem of a slug, part of one, a number in the list, or a file `a/slug.py`.
+        """Return the problem of a slug, a number in the list, or a file `a/slug.py`.
 
-        Without a name: the current problem. Raises `UnknownProblem`.
+        Part of a slug, a title or the name of a function will do. Without a name: the current
+        problem. Raises `UnknownProblem`.
         """
         return self.catalogue.load_problem(self._parse_slug(name) if name else self.current_slug())
 
@@ -64,8 +65,7 @@ class Workbook:
         slugs = self.catalogue.slugs
         if name.isdecimal() and 0 < int(name) <= len(slugs):
             return slugs[int(name) - 1]
-        # A file of the user may be named like the function, with underscores.
-        return self.catalogue.find_slug(Path(name).stem.replace("_", "-").lower())
+        return self.catalogue.find_slug(Path(name).stem if name.endswith(".py") else name)
 
     # ---------------------------------------------------------------------------- solution files
 

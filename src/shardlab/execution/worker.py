@@ -341,4 +341,9 @@ def _suggest_fix(error: BaseException) -> str:
         return "fix that line; Python itself cannot parse the file."
     if isinstance(error, EOFError):
         return "pass what the program reads as arguments; it has no standard input here."
+    # Not imported on top: the worker says that it loads JAX, and only then does so.
+    from shardlab._jax.explicit_axes import explain_explicit_axes
+
+    if reason := explain_explicit_axes(error):
+        return f"{reason[1]} {reason[0]}"
     return "see the program's own traceback above; it must run before it can be analyzed."

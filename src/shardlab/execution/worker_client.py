@@ -167,7 +167,8 @@ def _describe_crash(process: subprocess.Popen[bytes], where: str) -> ProgramCras
     code = process.returncode
     status = f"with exit code {code}"
     if code is not None and code < 0:
-        status = f"by {signal.Signals(-code).name}"
+        known = {number.value for number in signal.Signals}  # real-time signals have no name
+        status = f"by {signal.Signals(-code).name if -code in known else f'signal {-code}'}"
     fix = "look at what it printed above; it may have called os._exit, or crashed in native code."
     if code == -signal.SIGKILL:  # Linux's out-of-memory killer sends it
         fix = "it may have run out of memory: try smaller shapes, or set --memory-limit."

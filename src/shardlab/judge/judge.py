@@ -176,8 +176,22 @@ def _draw_requests(problem: Problem, cases: Sequence[Case]) -> list[CaseRequest]
     requests = []
     for case in cases:
         reference = references[case.part.number]
-        requests.append(CaseRequest(case, reference, _draw_inputs(reference, case)))
+        request = CaseRequest(case, reference, _draw_inputs(reference, case))
+        _check_request(request)
+        requests.append(request)
     return requests
+
+
+def _check_request(request: CaseRequest) -> None:
+    """Raise `InvalidReference` for inputs that cannot be sent, or specs that do not fit them."""
+    try:
+        request.tracer_request()
+    except Exception as error:
+        raise InvalidReference(
+            f"the inputs or their specs cannot be used: {error}.",
+            where=f"part {request.case.part.number}, {request.case.name}",
+            fix="inputs returns a dict of NumPy arrays and plain values, input_specs one of Specs.",
+        ) from error
 
 
 def _draw_inputs(reference: Reference, case: Case) -> dict[str, Any]:
@@ -192,8 +206,9 @@ def _draw_inputs(reference: Reference, case: Case) -> dict[str, Any]:
         ) from error
     arguments = [name for name in case.part.arguments if name != "mesh"]
     if not isinstance(inputs, dict) or not {*arguments} <= {*inputs}:
-        is_dict = isinstance(inputs, dict)
-        content = f"a dict of {', '.join(map(str, inputs))}" if is_dict else short_repr(inputs)
+        content = short_repr(inputs)
+        if isinstance(inputs, dict):
+            content = f"a dict of {', '.join(map(str, inputs)) or 'nothing'}"
         raise InvalidReference(
             f"inputs returned {content}.",
             where=where,

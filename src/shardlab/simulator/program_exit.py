@@ -44,7 +44,9 @@ class ProgramExit:
             # A thread that ends may have started others.
             while threads := [t for t in threading.enumerate() if self._must_join(t)]:
                 for thread in threads:
-                    thread.join()
+                    # Not `thread.join()`: a library may override it to raise what the thread
+                    # raised (Orbax does), and the interpreter does not call it.
+                    threading.Thread.join(thread)
 
     def _must_join(self, thread: threading.Thread) -> bool:
         is_own = thread is threading.main_thread() or thread is threading.current_thread()

@@ -157,8 +157,9 @@ def _print_error(error: BaseException) -> None:
         sys.excepthook(type(error), error, error.__traceback__)
         return
     print(traceback_text(error), end="", file=sys.stderr)
-    if explicit_axes.is_explicit_axes_error(error):
-        print(f"shardlab: {explicit_axes.EXPLANATION}\n  try: {explicit_axes.FIX}", file=sys.stderr)
+    if reason := explicit_axes.explain_explicit_axes(error):
+        explanation, fix = reason
+        print(f"shardlab: {explanation}\n  try: {fix}", file=sys.stderr)
 
 
 def traceback_text(error: BaseException, *, user_code_only: bool = False) -> str:

@@ -78,8 +78,17 @@ def _trace_title(trace: Trace) -> str:
 
 
 def trace_line(trace: Trace) -> str:
-    """Return a trace in one line: the program, its mesh, what a device sends and computes."""
-    return f"{_trace_title(trace)}: {'; '.join(_trace_facts(trace))}"
+    """Return a trace in one short line: the program, its mesh, what a device sends and computes."""
+    facts = "sends nothing"
+    if trace.collectives:
+        calls = most_expensive_branches(trace.collectives)
+        n_calls = sum(1 if call.count is None else call.count for call in calls)
+        facts = f"sends {bytes_text(trace.wire_bytes)} in {count_text(n_calls, 'call')}"
+    if trace.flops is not None:
+        facts += f", computes {amount_text(trace.flops, 'FLOP')}"
+    # The mesh without its axes of size 1, whose number is in the title of the first program.
+    sizes = ",".join(f"{name}={size}" for name, size in trace.mesh if size > 1)
+    return f"{trace.program} on {sizes or '1 device'}: {facts}"
 
 
 def _trace_facts(trace: Trace) -> tuple[str, ...]:

@@ -151,6 +151,13 @@ def test_an_error_has_a_family_an_explanation_a_fix_and_a_line(export, family, w
     assert "shardlab/judge" not in error.message
 
 
+def test_the_fix_for_a_signature_does_not_break_a_part_without_the_last_argument(export):
+    # Told to write `def signature(x, mesh):`, users of the one-device task failed part 1 instead.
+    fix = export("signature").error.fix
+    assert "def signature(x, mesh)" not in fix
+    assert "the def line of the starter" in fix
+
+
 def test_fetching_an_array_is_the_round_trip_that_it_is_outside_of_a_jit(export):
     error = export("fetched").error
     assert (error.family, error.line) == ("numpy_round_trip", line_of("fetched"))

@@ -82,7 +82,8 @@ def _check_signature(function: Callable[..., Any], name: str, arguments: Sequenc
         raise SubmissionError(
             "signature",
             f"{name}{_signature_text(signature)} cannot be called as {call}: {error}.",
-            f"write def {call}: as in the starter.",
+            # Not `def {call}:`, because another part may call it without the last argument.
+            f"keep the def line of the starter, which allows {call}.",
         ) from None
 
 
