@@ -61,6 +61,9 @@ def main(program_file: str, record_file: str) -> int:
 
 def _fix_random_seeds() -> None:
     """Seed the generators of Python and NumPy, which many programs use for their data."""
+    # Importing JAX draws from NumPy's global generator, and under `shardlab run` it is imported
+    # already: seeded before the import, the two runs would get different data.
+    import jax  # noqa: F401
     import numpy as np
 
     random.seed(0)

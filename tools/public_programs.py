@@ -32,6 +32,9 @@ HERE = Path(__file__).resolve().parent
 MANIFEST = HERE / "public_programs.toml"
 DRIVER = HERE / "public_program_driver.py"
 DEVICES = 8
+# A cell that ends with one of these did not do its work: a package, a file or a name is missing.
+# Other errors can be what a guide wants to show.
+BROKEN_CELL = {"NameError", "ImportError", "ModuleNotFoundError", "FileNotFoundError"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +51,9 @@ class Program:
     packages: list[str] = field(default_factory=list)  # modules that must be installed
     ignore: list[str] = field(default_factory=list)  # names that differ between any two runs
     skip_cells: list[str] = field(default_factory=list)  # text of cells that need a network
+    prelude: str = (
+        ""  # a name of [preludes]: what newer JAX has removed
+    )
     tolerance: float = 1e-4
     reason: str = ""  # why a difference is expected
 
@@ -72,6 +78,7 @@ class Comparison:
     real_seconds: float = 0.0
     simulated_seconds: float = 0.0
     n_values: int = 0
+    n_raising: int = 0  # cells that raise on real devices, which some guides want
     lead: str = ""  # what `shardlab trace` shows first
 
 
@@ -86,7 +93,9 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the comparisons to a file")
     parser.add_argument("--keep", type=Path, help="folder for the records and the output")
     options = parser.parse_args()
-    programs = [Program(**entry) for entry in tomllib.loads(MANIFEST.read_text())["programs"]]
+    manifest = tomllib.loads(MANIFEST.read_text())
+    programs = [Program(**entry) for entry in manifest["programs"]]
+    options.preludes = manifest["preludes"]
     unknown = set(options.names) - {program.name for program in programs}
     if unknown:
         parser.error(f"public_programs.toml has no program {', '.join(sorted(unknown))}")
@@ -118,7 +127,7 @@ def compare_program(program: Program, options: argparse.Namespace) -> Comparison
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.keep / program.name if options.keep else Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        prepared = prepare_program(program, file, folder)
+        prepared = prepare_program(program, file, folder, options.preludes)
         real = run_driver(prepared, folder, is_simulated=False, timeout=options.timeout)
         simulated = run_driver(prepared, folder, is_simulated=True, timeout=options.timeout)
         lead = trace_lead(prepared, folder, options.timeout) if options.trace else ""
@@ -127,8 +136,9 @@ def compare_program(program: Program, options: argparse.Namespace) -> Comparison
         len(leaves or ()) for cell in real.record["cells"] for leaves in cell["values"].values()
     )
     status = "differs" if details else "equal"
-    if real.exit_code != 0 and not details:
-        status, details = "fails", [real.errors[-300:]]
+    broken = [cell["error"] for cell in real.record["cells"] if error_type(cell) in BROKEN_CELL]
+    if not details and (real.exit_code != 0 or broken):
+        status, details = "fails", [str(broken[0]) if broken else real.errors[-300:]]
     return Comparison(
         program=program,
         status=status,
@@ -136,11 +146,12 @@ def compare_program(program: Program, options: argparse.Namespace) -> Comparison
         real_seconds=real.seconds,
         simulated_seconds=simulated.seconds,
         n_values=n_values,
+        n_raising=sum(cell["error"] is not None for cell in real.record["cells"]),
         lead=lead,
     )
 
 
-def prepare_program(program: Program, file: Path, folder: Path) -> Path:
+def prepare_program(program: Program, file: Path, folder: Path, preludes: dict[str, str]) -> Path:
     """Write the cells, with the replacements of the manifest, to a file for the driver."""
     cells = [program.entry] if program.entry else read_cells(file)
     for text, replacement in program.replace:
@@ -150,6 +161,8 @@ def prepare_program(program: Program, file: Path, folder: Path) -> Path:
             )
         cells = [cell.replace(text, replacement) for cell in cells]
     cells = [cell for cell in cells if not any(text in cell for text in program.skip_cells)]
+    if program.prelude:
+        cells.insert(0, preludes[program.prelude])
     prepared = folder / "program.json"
     description = {
         "file": str(file),
@@ -309,6 +322,8 @@ def print_row(row: Comparison) -> None:
         f"{row.real_seconds:7.1f} s real {row.simulated_seconds:7.1f} s simulated  {ratio:5.2f}x",
         flush=True,
     )
+    if row.n_raising:
+        print(f"    {row.n_raising} cells raise on real devices")
     if row.lead:
         print(f"    trace: {row.lead}")
     for detail in row.details[:6]:
