@@ -154,7 +154,11 @@ def _sample(numbers: Any) -> dict[str, Any]:
     if not is_float:
         if numbers.dtype.kind not in "iub":
             return {}
-        return {"digest": hashlib.sha256(np.ascontiguousarray(numbers).tobytes()).hexdigest()}
+        digest = {"digest": hashlib.sha256(np.ascontiguousarray(numbers).tobytes()).hexdigest()}
+        # Bytes may be quantised floats, which bf16 rounds to the neighbour on other devices.
+        return (
+            {**digest, **_sample(numbers.astype(np.float32))} if numbers.itemsize == 1 else digest
+        )
     wide = numbers.astype(np.float64).ravel()
     step = max(1, wide.size // _MAX_NUMBERS)
     return {
