@@ -17,6 +17,7 @@ import importlib.util
 import json
 import math
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -64,6 +65,7 @@ class Run:
 
     exit_code: int | str
     seconds: float
+    cpu_seconds: float  # on a busy machine the ratio of these says more than the wall time
     record: dict[str, Any]
     errors: str
 
@@ -77,6 +79,7 @@ class Comparison:
     details: list[str]
     real_seconds: float = 0.0
     simulated_seconds: float = 0.0
+    cpu_ratio: float = 0.0
     n_values: int = 0
     n_raising: int = 0  # cells that raise on real devices, which some guides want
     lead: str = ""  # what `shardlab trace` shows first
@@ -145,6 +148,7 @@ def compare_program(program: Program, options: argparse.Namespace) -> Comparison
         details=details,
         real_seconds=real.seconds,
         simulated_seconds=simulated.seconds,
+        cpu_ratio=simulated.cpu_seconds / max(real.cpu_seconds, 1e-3),
         n_values=n_values,
         n_raising=sum(cell["error"] is not None for cell in real.record["cells"]),
         lead=lead,
@@ -199,7 +203,7 @@ def run_driver(prepared: Path, folder: Path, *, is_simulated: bool, timeout: flo
     else:
         command = [sys.executable]
         environment["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={DEVICES}"
-    started = time.monotonic()
+    started, cpu_started = time.monotonic(), cpu_seconds_of_children()
     exit_code: int | str
     try:
         done = subprocess.run(
@@ -217,8 +221,17 @@ def run_driver(prepared: Path, folder: Path, *, is_simulated: bool, timeout: flo
     (folder / f"{name}.stderr").write_text(errors)
     record = json.loads(record_file.read_text()) if record_file.is_file() else {"cells": []}
     return Run(
-        exit_code=exit_code, seconds=time.monotonic() - started, record=record, errors=errors
+        exit_code=exit_code,
+        seconds=time.monotonic() - started,
+        cpu_seconds=cpu_seconds_of_children() - cpu_started,
+        record=record,
+        errors=errors,
     )
+
+
+def cpu_seconds_of_children() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 # ------------------------------------------------------------------------------------- comparison
@@ -321,7 +334,8 @@ def print_row(row: Comparison) -> None:
     ratio = row.simulated_seconds / row.real_seconds if row.real_seconds else 0.0
     print(
         f"{row.program.name:44} {row.status:8} {row.n_values:6} values "
-        f"{row.real_seconds:7.1f} s real {row.simulated_seconds:7.1f} s simulated  {ratio:5.2f}x",
+        f"{row.real_seconds:7.1f} s real {row.simulated_seconds:7.1f} s simulated  {ratio:5.2f}x"
+        f" (CPU {row.cpu_ratio:.2f}x)",
         flush=True,
     )
     if row.n_raising:
