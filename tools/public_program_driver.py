@@ -42,12 +42,12 @@ def main(program_file: str, record_file: str) -> int:
     # Last: a clone of an installed library must not hide it.
     sys.path.extend(program["import_paths"])
     _fix_random_seeds()
-    identities: dict[str, int] = {}
+    last_values: dict[str, Any] = {}
     exit_code = 0
     for source in program["cells"]:
         cell = _run_cell(source, module)
         cell["values"] = {
-            name: _describe_value(value) for name, value in _new_values(module, identities)
+            name: _describe_value(value) for name, value in _new_values(module, last_values)
         }
         record["cells"].append(cell)
         Path(record_file).write_text(json.dumps(record))
@@ -92,13 +92,16 @@ def _run_cell(source: str, module: types.ModuleType) -> dict[str, Any]:
     }
 
 
-def _new_values(module: types.ModuleType, identities: dict[str, int]) -> Iterator[tuple[str, Any]]:
-    """Yield the names that the last cell bound to another object."""
+def _new_values(module: types.ModuleType, last_values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the names that the last cell bound to another object.
+
+    The objects are kept, not their ids: a new array can have the id of the one that it replaces.
+    """
     for name, value in list(module.__dict__.items()):
         if name.startswith("_") or isinstance(value, (types.ModuleType, type)):
             continue
-        if identities.get(name) != id(value):
-            identities[name] = id(value)
+        if name not in last_values or last_values[name] is not value:
+            last_values[name] = value
             yield name, value
 
 

@@ -142,6 +142,8 @@ def compare_program(program: Program, options: argparse.Namespace) -> Comparison
     broken = [cell["error"] for cell in real.record["cells"] if error_type(cell) in BROKEN_CELL]
     if not details and (real.exit_code != 0 or broken):
         status, details = "fails", [str(broken[0]) if broken else real.errors[-300:]]
+    elif not details and n_values == 0:
+        status, details = "fails", ["nothing was compared: no global name is bound to an array"]
     return Comparison(
         program=program,
         status=status,
