@@ -42,12 +42,12 @@ def main(program_file: str, record_file: str) -> int:
     # Last: a clone of an installed library must not hide it.
     sys.path.extend(program["import_paths"])
     _fix_random_seeds()
-    identities: dict[str, int] = {}
+    last_values: dict[str, Any] = {}
     exit_code = 0
     for source in program["cells"]:
         cell = _run_cell(source, module)
         cell["values"] = {
-            name: _describe_value(value) for name, value in _new_values(module, identities)
+            name: _describe_value(value) for name, value in _new_values(module, last_values)
         }
         record["cells"].append(cell)
         Path(record_file).write_text(json.dumps(record))
@@ -61,6 +61,9 @@ def main(program_file: str, record_file: str) -> int:
 
 def _fix_random_seeds() -> None:
     """Seed the generators of Python and NumPy, which many programs use for their data."""
+    # Importing JAX draws from NumPy's global generator, and under `shardlab run` it is imported
+    # already: seeded before the import, the two runs would get different data.
+    import jax  # noqa: F401
     import numpy as np
 
     random.seed(0)
@@ -89,13 +92,16 @@ def _run_cell(source: str, module: types.ModuleType) -> dict[str, Any]:
     }
 
 
-def _new_values(module: types.ModuleType, identities: dict[str, int]) -> Iterator[tuple[str, Any]]:
-    """Yield the names that the last cell bound to another object."""
+def _new_values(module: types.ModuleType, last_values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the names that the last cell bound to another object.
+
+    The objects are kept, not their ids: a new array can have the id of the one that it replaces.
+    """
     for name, value in list(module.__dict__.items()):
         if name.startswith("_") or isinstance(value, (types.ModuleType, type)):
             continue
-        if identities.get(name) != id(value):
-            identities[name] = id(value)
+        if name not in last_values or last_values[name] is not value:
+            last_values[name] = value
             yield name, value
 
 
@@ -151,7 +157,11 @@ def _sample(numbers: Any) -> dict[str, Any]:
     if not is_float:
         if numbers.dtype.kind not in "iub":
             return {}
-        return {"digest": hashlib.sha256(np.ascontiguousarray(numbers).tobytes()).hexdigest()}
+        digest = {"digest": hashlib.sha256(np.ascontiguousarray(numbers).tobytes()).hexdigest()}
+        # Bytes may be quantised floats, which bf16 rounds to the neighbour on other devices.
+        return (
+            {**digest, **_sample(numbers.astype(np.float32))} if numbers.itemsize == 1 else digest
+        )
     wide = numbers.astype(np.float64).ravel()
     step = max(1, wide.size // _MAX_NUMBERS)
     return {

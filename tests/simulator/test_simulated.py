@@ -57,9 +57,9 @@ def jax_state():
 def test_leaving_restores_jax():
     before = jax_state()
     with shardlab.simulated(devices=8):
+        jax.config.update("jax_num_cpu_devices", 3)
         assert len(jax.devices()) == 8
         jax.set_mesh(jax.make_mesh((2, 4), ("a", "b")))
-        jax.config.update("jax_num_cpu_devices", 3)
         jax.config.update("jax_enable_x64", True)
         jax.jit(lambda x: x + 1)(jnp.ones(3))
     assert jax_state() == before
@@ -190,6 +190,16 @@ def test_without_a_number_the_programs_setting_counts(monkeypatch):
             jax.config.update("jax_num_cpu_devices", 2)
     with shardlab.simulated():
         assert jax.device_count() == 8
+
+
+def test_a_requested_device_count_also_starts_the_backend_with_the_first_array():
+    with shardlab.simulated(devices=8):
+        jax.config.update("jax_num_cpu_devices", 4)  # ignored: the caller has asked for 8
+        assert jnp.ones(2).devices() == {jax.devices()[0]}
+        with pytest.raises(RuntimeError, match="should be updated before backends"):
+            jax.config.update("jax_num_cpu_devices", 2)
+        with pytest.raises(RuntimeError, match="must be called before any JAX calls"):
+            jax.distributed.initialize("localhost:8889", num_processes=1, process_id=0)
 
 
 # --------------------------------------------------------------- arrays inside and outside the mode

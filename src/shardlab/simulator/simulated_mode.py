@@ -193,7 +193,7 @@ def _clear_backends() -> None:
 
 def _backends_are_initialized() -> bool:
     """A program may set its device count until it first reads the devices."""
-    return _counts[-1].is_fixed_by_program
+    return _counts[-1].is_read_by_program
 
 
 @contextlib.contextmanager

@@ -96,6 +96,9 @@ class DeviceCount:
         self._requested = requested
         self._default = default
         self._count: int | None = requested
+        # Whether the program has used a device: JAX's backend starts then, and refuses
+        # `jax_num_cpu_devices` and `jax.distributed.initialize` from then on.
+        self.is_read_by_program = False
 
     @property
     def key(self) -> object:
@@ -103,16 +106,14 @@ class DeviceCount:
         # Without a request two modes may end up with different counts, so they are never equal.
         return self if self._requested is None else ("simulated", self._requested)
 
-    @property
-    def is_fixed_by_program(self) -> bool:
-        return self._count is not None and self._requested is None
-
     def reset_count(self) -> None:
         """Let the program choose again, as after `clear_backends`."""
         self._count = self._requested
+        self.is_read_by_program = False
 
     def fix_count(self) -> int:
         """Return the number of devices; from now on it does not change."""
+        self.is_read_by_program = True
         if self._count is None:
             self._count = _config_device_count() or environment_device_count() or self._default
         return self._count
