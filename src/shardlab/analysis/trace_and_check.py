@@ -27,7 +27,7 @@ from shardlab.tracing.trace import Trace, make_trace
 
 if TYPE_CHECKING:
     from shardlab.analysis.mesh_runs import MeshRunner
-    from shardlab.checks.mesh_dependence import RunComparison
+    from shardlab.checks.run_comparison import RunComparison
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
@@ -138,6 +138,12 @@ def check(
     # A suppressed error does not stop the runs: the user says that it is no error.
     errors = [item for item in config.suppress(static_findings)[0] if item.severity == "error"]
     reason = _reason_not_to_run(observation, errors, test_meshes, run, args)
+    if not reason and not observation.n_shard_maps and reference is None:
+        from shardlab.analysis.mesh_trace import depends_on_mesh
+
+        # Unless it has the number of devices in it, as in `grads / jax.device_count()`.
+        if not depends_on_mesh(f, args, max(test_meshes, key=lambda mesh: mesh.n_devices)):
+            reason = _ONLY_JIT
     findings = list(static_findings)
     notes: tuple[str, ...] = (reason,)
     meshes_checked: tuple[str, ...] = (mesh_text(observation.mesh),) if observation.mesh else ()
@@ -149,6 +155,13 @@ def check(
 
         runner = MeshRunner(f, args, report_progress, reference)
         comparison, meshes_checked = _run_and_compare(runner, test_meshes, grads, bool(requested))
+        wide_runner = None
+        if comparison.agrees and meshes_checked and runner.has_narrow_floats:
+            report_progress("running in float32")
+            wide_runner = MeshRunner(f, args, report_progress, reference, in_float32=True)
+            wide = _compare_in_float32(wide_runner, test_meshes, grads)
+            if not wide.agrees:
+                runner, comparison = wide_runner, wide
         if requested and reference is None and comparison.is_unexplained:
             # One mesh size fits many causes; a few more sizes may tell them apart.
             more_meshes = default_test_meshes(requested[0].axis_names)
@@ -156,6 +169,8 @@ def check(
             comparison = comparison.explained_by(wider)
         if comparison.is_unexplained:
             comparison = _test_causes(runner, comparison)
+        if runner is wide_runner:
+            comparison = comparison.in_float32()
         findings = merge_findings(static_findings, comparison.findings)
         notes, is_compared = comparison.notes, bool(meshes_checked)
 
@@ -186,6 +201,16 @@ def _run_and_compare(
     return comparison, runs.compared_on
 
 
+def _compare_in_float32(runner: MeshRunner, meshes: Sequence[Mesh], grads: bool) -> RunComparison:
+    """Return the comparison of runs in float32; nothing is wrong if the program has none."""
+    from shardlab.checks.run_comparison import RunComparison
+
+    try:
+        return _run_and_compare(runner, meshes, grads, False)[0]
+    except InvalidType:
+        return RunComparison()  # The reference depends on how its floats are stored.
+
+
 def _check_reference(reference: Any) -> None:
     if reference is not None and not callable(reference):
         raise InvalidType(
@@ -205,6 +230,10 @@ def _test_causes(runner: MeshRunner, comparison: RunComparison) -> RunComparison
     return explain_by_repairs(runs, repairs, comparison)
 
 
+_ONLY_JIT = (
+    "The program has no shard_map, and XLA keeps the values of a jit the same on every "
+    "mesh: it was traced but not run."
+)
 # Running larger arguments on one real device takes minutes, and its memory.
 _MAX_ARGUMENT_BYTES = 2**30
 
@@ -223,11 +252,6 @@ def _reason_not_to_run(
         return "The program has no mesh: there is nothing to compare."
     if errors:
         return f"The program was not run because of {errors[0].code}."
-    if not observation.n_shard_maps:
-        return (
-            "The program has no shard_map, and XLA keeps the values of a jit the same on every "
-            "mesh: it was traced but not run."
-        )
     from shardlab.analysis.run_arguments import count_argument_bytes
 
     n_bytes = count_argument_bytes(args)

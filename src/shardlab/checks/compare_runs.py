@@ -15,7 +15,8 @@ from dataclasses import replace
 
 from shardlab.checks.check_codes import make_finding
 from shardlab.checks.check_replicas import find_differing_replicas
-from shardlab.checks.mesh_dependence import RunComparison, compare_with_one_device
+from shardlab.checks.mesh_dependence import compare_with_one_device
+from shardlab.checks.run_comparison import RunComparison
 from shardlab.findings.finding import Finding
 from shardlab.sharding.mesh import Mesh
 from shardlab.simulator.run_records import MeshRun, MeshRuns, RunFailure
