@@ -24,7 +24,11 @@ def trace_on_mesh(
     more devices than there are; it gets them, and the mesh that it creates is replaced.
     """
     # Only arrays are traced; numbers, strings and meshes reach the function as they are.
-    indices = [index for index, leaf in enumerate(leaves) if is_array(leaf)]
+    indices = [
+        index
+        for index, leaf in enumerate(leaves)
+        if is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
+    ]
 
     def trace_program(n_devices: int | None) -> tuple[Any, Any]:
         def call_with_arrays(*arrays: Any) -> Any:
