@@ -1,4 +1,4 @@
-"""Bugs that rounding of bfloat16 hides, and programs that use the number of devices."""
+"""Bugs that rounding or random numbers hide, and programs that use the number of devices."""
 
 from __future__ import annotations
 
@@ -178,3 +178,52 @@ def test_noise_of_each_example_is_compared_and_noise_of_each_device_is_not(
     step = functools.partial(keyed_noise, by_example=by_example, factor=factor)
     report = shardlab.check(step, *args, mesh="data=4")
     assert [finding.cause for finding in report.findings] == causes, str(report)
+
+
+def dropout_step(w, x, key, *, reduce):
+    """Dropout from a key of each device, and a gradient that is averaged or summed."""
+
+    @jax.shard_map(in_specs=(P(), P("data"), P()), out_specs=(P(), P()), check_vma=False)
+    def body(w, x, key):
+        key = jax.random.fold_in(key, lax.axis_index("data"))
+        keep = jax.random.bernoulli(key, 0.8, x.shape)
+        loss, grads = jax.value_and_grad(lambda w: jnp.mean(((x * keep) @ w) ** 2))(w)
+        return w - 0.1 * reduce(grads, "data"), lax.pmean(loss, "data")
+
+    return body(w, x, key)
+
+
+@pytest.mark.parametrize(
+    ("reduce", "causes"), [(lax.pmean, []), (lax.psum, ["gradient_scaled_by_n"])]
+)
+def test_a_gradient_summed_twice_is_found_beside_dropout_of_each_device(reduce, causes):
+    step = functools.partial(dropout_step, reduce=reduce)
+    report = shardlab.check(step, "f32[6]", "f32[24,6]", jax.random.key(1), mesh="data=4")
+    assert [finding.cause for finding in report.findings] == causes, str(report)
+    if causes:
+        assert "constants in place of random numbers" in str(report)
+
+
+def sample_of_the_shard(x, key):
+    def body(x, key):
+        key = jax.random.fold_in(key, lax.axis_index("data"))
+        return lax.pmean(x[jax.random.randint(key, (2,), 0, x.shape[0])].mean(), "data")
+
+    return jax.shard_map(body, in_specs=(P("data"), P()), out_specs=P(), check_vma=False)(x, key)
+
+
+def gamma_noise(x, key):
+    def body(x, key):
+        key = jax.random.fold_in(key, lax.axis_index("data"))
+        return x * jax.random.gamma(key, 2.0, x.shape)  # rejection sampling, in a while loop
+
+    return jax.shard_map(body, in_specs=(P("data"), P()), out_specs=P("data"), check_vma=False)(
+        x, key
+    )
+
+
+@pytest.mark.parametrize("program", [sample_of_the_shard, gamma_noise])
+def test_random_numbers_that_constants_cannot_replace_are_no_finding(program):
+    report = shardlab.check(program, "f32[24]", jax.random.key(1), mesh="data=4")
+    assert report.findings == (), str(report)
+    assert any("by design" in note for note in report.notes)

@@ -11,13 +11,14 @@ import dataclasses
 import io
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from shardlab import _jax
+from shardlab._jax.fixed_draws import fix_draws
 from shardlab._jax.wide_floats import widen_array, widen_jaxpr
 from shardlab.analysis.compiled_simulation import compile_simulation
 from shardlab.analysis.lineage import trace_lineages
@@ -50,6 +51,9 @@ from shardlab.simulator.run_records import (
 
 # Whether the outputs of a mesh, by path, are those of the reference; None if the run failed.
 RepairTest = Callable[[Mapping[str, Any] | None], bool]
+# What is changed in the program before it runs: float32 in place of narrower types, to tell a small
+# difference from rounding; or constants in place of random numbers that differ by design.
+Rewrite = Literal["", "float32", "fixed_draws"]
 
 _COMPUTES_GRADIENTS = (
     "The program computes gradients itself. These were compared; second derivatives were not."
@@ -70,7 +74,7 @@ class MeshRunner:
         on_progress: Callable[[str], None] = lambda text: None,
         reference: Callable[..., Any] | None = None,
         *,
-        in_float32: bool = False,
+        rewrite: Rewrite = "",
     ) -> None:
         # The user's mesh may be in context; these arrays belong to the one real device.
         with _jax.no_mesh():
@@ -80,8 +84,11 @@ class MeshRunner:
         self._trials: dict[MeshSizes, MeshTrial] = {}
         self._reference: MeshTrial | None = None
         self._reference_function = reference
-        # Narrower float types are computed as float32, to tell a small difference from rounding.
-        self._in_float32 = in_float32
+        self._rewrite = rewrite
+
+    @property
+    def has_reference_function(self) -> bool:
+        return self._reference_function is not None
 
     @property
     def has_narrow_floats(self) -> bool:
@@ -96,7 +103,7 @@ class MeshRunner:
         if self._reference_function is not None and self._reference is None:
             self._on_progress("running the reference")
             self._reference = run_reference(
-                self._reference_function, self._args, one_device, in_float32=self._in_float32
+                self._reference_function, self._args, one_device, rewrite=self._rewrite
             )
         is_needed = self._reference_function is None
         if is_needed and tuple(one_device.shape.items()) not in self._trials:
@@ -156,7 +163,7 @@ class MeshRunner:
             self._args,
             mesh,
             is_reference=self._reference is None,
-            in_float32=self._in_float32,
+            rewrite=self._rewrite,
         )
         self._trials[trial.run.mesh] = trial
         if self._reference_function is not None and self._reference and not trial.run.failure:
@@ -198,13 +205,13 @@ class MeshTrial:
         is_reference: bool,
         is_user_reference: bool = False,
         *,
-        in_float32: bool = False,
+        rewrite: Rewrite = "",
     ) -> None:
         self._is_reference, self._has_gradients = is_reference, False
         sizes = tuple(mesh.shape.items())
         with self._recorded_run() as (recorder, start):
             try:
-                self._program = _TracedProgram(f, args, mesh, in_float32=in_float32)
+                self._program = _TracedProgram(f, args, mesh, rewrite=rewrite)
                 partial_use = None if is_user_reference else self._program.partial_use()
                 if partial_use is not None:
                     self.run = MeshRun(mesh=sizes, failure=partial_use)
@@ -270,13 +277,11 @@ class MeshTrial:
 
 
 def run_reference(
-    f: Callable[..., Any], args: Sequence[Any], mesh: Mesh, *, in_float32: bool = False
+    f: Callable[..., Any], args: Sequence[Any], mesh: Mesh, *, rewrite: Rewrite = ""
 ) -> MeshTrial:
     """Return the run of the user's reference. Raises `InvalidType` if it is no plain function."""
     where = f"check(..., reference={getattr(f, '__name__', repr(f)):.60})"
-    trial = MeshTrial(
-        f, args, mesh, is_reference=True, is_user_reference=True, in_float32=in_float32
-    )
+    trial = MeshTrial(f, args, mesh, is_reference=True, is_user_reference=True, rewrite=rewrite)
     if trial.run.failure is not None:
         raise InvalidType(
             f"The reference does not run: {trial.run.failure.message}",
@@ -300,7 +305,7 @@ class _TracedProgram:
     """One program on one mesh: traced once, then evaluated for values and for gradients."""
 
     def __init__(
-        self, f: Callable[..., Any], args: Sequence[Any], mesh: Mesh, *, in_float32: bool = False
+        self, f: Callable[..., Any], args: Sequence[Any], mesh: Mesh, *, rewrite: Rewrite = ""
     ) -> None:
         leaves, tree = jax.tree.flatten(tuple(args))
         self._mesh = mesh
@@ -312,9 +317,11 @@ class _TracedProgram:
 
         # Traced once per mesh: outputs, lineage and gradients all come from this jaxpr.
         self._closed, shapes = trace_on_mesh(f, leaves, tree, mesh)
-        if in_float32:
+        if rewrite == "float32":
             self._closed = widen_jaxpr(self._closed)
             self._arrays = [widen_array(array) for array in self._arrays]
+        elif rewrite == "fixed_draws":
+            self._closed = fix_draws(self._closed)
         self._paths = leaf_paths(shapes)
         self._shapes = jax.tree.leaves(shapes)
         self._lineages = trace_lineages(self._closed)

@@ -35,8 +35,8 @@ def find_replicated_arrays(
         if pattern.facts["n_bytes"] >= at_least:
             facts = pattern.facts
             name = re.sub(r"\d+", "*", facts["path"])
-            key = (pattern.source, name, facts["shape"], facts["dtype"], facts["mesh"])
-            groups.setdefault(key, []).append(pattern)
+            kind = (pattern.source, name, facts["shape"], facts["dtype"], facts["mesh"])
+            groups.setdefault(kind, []).append(pattern)
     layers: dict[object, list[list[ProgramPattern]]] = {}
     for key, patterns in groups.items():
         layers.setdefault(_layers_of(patterns) or key, []).append(patterns)

@@ -55,7 +55,8 @@ def check_runs(runs: MeshRuns, *, are_requested: bool = False) -> RunComparison:
     if replica_findings:
         return RunComparison((*rejections, *replica_findings), notes)
     comparison = compare_with_one_device(runs)
-    return RunComparison((*rejections, *comparison.findings), (*notes, *comparison.notes))
+    findings = (*rejections, *comparison.findings)
+    return RunComparison(findings, (*notes, *comparison.notes), comparison.has_own_draws)
 
 
 def merge_findings(

@@ -55,6 +55,7 @@ class _LeafKind:
 
     name: str
     notes: list[str] = field(default_factory=list)
+    has_own_draws: bool = False
 
     def leaves(self, run: MeshRun) -> Mapping[str, OutputLeaf]:
         return run.outputs if self.name == "output" else run.gradients
@@ -74,7 +75,7 @@ def compare_with_one_device(runs: MeshRuns) -> RunComparison:
     differs_by_design = bool(outputs.notes)
     differences = [] if differs_by_design else _find_differences(runs, gradients)
     findings = _cause_findings(runs, differences, "gradient") if differences else ()
-    return RunComparison(findings, (*outputs.notes, *gradients.notes))
+    return RunComparison(findings, (*outputs.notes, *gradients.notes), outputs.has_own_draws)
 
 
 def _find_differences(runs: MeshRuns, kind: _LeafKind) -> list[Difference]:
@@ -163,6 +164,7 @@ def _differs_by_design(
     arguments: Mapping[str, Array],
 ) -> bool:
     if "by_device" in lineage.random and not causes.same_random_numbers(comparisons):
+        kind.has_own_draws = True
         kind.notes.append(
             f"{_output_name(path)} was not compared with one device: each device draws random "
             "numbers from its own key, so they differ by design."

@@ -6,9 +6,13 @@ from dataclasses import dataclass, replace
 
 from shardlab.findings.finding import Finding
 
-_IN_FLOAT32 = (
-    "computed in float32 in place of narrower types, whose rounding is larger than this difference"
-)
+# Added to a finding about a program that was changed before it ran.
+_REWRITE_LINES = {
+    "float32": "computed in float32 in place of narrower types, whose rounding is larger than this "
+    "difference",
+    "fixed_draws": "computed with constants in place of random numbers, which differ by design: "
+    "each device has its own key",
+}
 
 
 @dataclass(frozen=True)
@@ -17,6 +21,8 @@ class RunComparison:
 
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
+    # Some outputs were not compared, because each device draws its own random numbers.
+    has_own_draws: bool = False
 
     @property
     def agrees(self) -> bool:
@@ -34,14 +40,12 @@ class RunComparison:
             for finding in self.findings
         )
 
-    def in_float32(self) -> RunComparison:
-        """Return the comparison, where each finding says that it is of float32 values."""
-        return replace(self, findings=tuple(map(_as_float32, self.findings)))
+    def of_rewritten(self, rewrite: str) -> RunComparison:
+        """Return the comparison, where each finding says what was changed before the runs."""
+        line = _REWRITE_LINES[rewrite]
+        findings = (replace(item, shows=(*item.shows, line)) for item in self.findings)
+        return replace(self, findings=tuple(findings))
 
     def explained_by(self, wider: RunComparison) -> RunComparison:
         """Return the comparison on more meshes if it identifies a cause; else this one."""
         return self if wider.is_unexplained or not wider.findings else wider
-
-
-def _as_float32(finding: Finding) -> Finding:
-    return replace(finding, shows=(*finding.shows, _IN_FLOAT32))
