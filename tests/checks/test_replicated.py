@@ -22,12 +22,21 @@ def observe(kind, *paths, n_bytes=2**27):
     return Observation(program="step", mesh=(("data", 64),), patterns=patterns)
 
 
-def test_the_same_tensor_of_80_layers_is_one_finding_with_a_count():
+def test_the_tensors_of_80_layers_are_one_finding_with_a_count():
     paths = [f"layers[{i}]['{name}']" for i in range(80) for name in ("up", "down")]
-    up, down = find_replicated_arrays(observe("replicated_array", *paths))
-    assert up.what.startswith("'layers[0]['up']' and 79 more arrays like it")
-    assert up.details["count"] == down.details["count"] == 80
-    assert up.details["paths"][:2] == ["layers[0]['up']", "layers[1]['up']"]
+    (finding,) = find_replicated_arrays(observe("replicated_array", *paths))
+    assert finding.what.startswith(
+        "'layers[0]['up']' and 159 more arrays like it, 80 of float32[4096, 8192], 80 of "
+    )
+    assert "21.5 GB per device" in finding.what
+    assert finding.details["count"] == 160
+    assert finding.details["paths"][:2] == ["layers[0]['up']", "layers[1]['up']"]
+
+
+def test_arrays_of_other_lists_of_layers_and_single_arrays_are_findings_of_their_own():
+    paths = ["embed", "head", *(f"{name}[{i}]['w']" for name in ("mu", "nu") for i in range(9))]
+    findings = find_replicated_arrays(observe("replicated_array", *paths))
+    assert [item.details["count"] for item in findings] == [1, 1, 9, 9]
 
 
 def test_a_constraint_counts_with_all_its_copies():

@@ -40,3 +40,32 @@ def test_one_forgotten_psum_is_one_warning_with_the_names_of_the_leaves(tmp_path
     assert "and 12 more of 'body'" in done.stderr
     assert "replicated outputs that differ: 18" in done.stderr
     assert len(done.stderr.splitlines()) < 16
+
+
+LATER = """
+import jax, jax.numpy as jnp
+from jax.sharding import AxisType, PartitionSpec as P
+mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
+
+def body(scale, x):
+    return {"total": x.sum(), "moment": scale * x.sum()}
+
+step = jax.jit(jax.shard_map(
+    body, mesh=mesh, in_specs=(P(), P("data")), out_specs=P(), check_vma=False))
+for scale in (0.0, jnp.float32(1.0)):  # another type, so the step is traced again
+    step(scale, jnp.arange(8.0))
+"""
+
+
+def test_an_output_that_differs_in_a_later_step_is_no_second_warning(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(LATER)
+    done = subprocess.run(
+        [sys.executable, "-m", "shardlab", "run", script],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    assert done.stderr.count("ReplicasDiffer") == 1
+    assert "replicated outputs that differ: 2" in done.stderr

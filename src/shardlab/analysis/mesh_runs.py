@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import inspect
 import io
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from shardlab import _jax
+from shardlab._jax.fixed_draws import fix_draws
+from shardlab._jax.wide_floats import widen_array, widen_jaxpr
 from shardlab.analysis.compiled_simulation import compile_simulation
 from shardlab.analysis.lineage import trace_lineages
+from shardlab.analysis.mesh_trace import trace_on_mesh
 from shardlab.analysis.partial_use import describe_partial_use, has_shard_map
 from shardlab.analysis.reference_outputs import check_same_outputs
 from shardlab.analysis.repair_runs import list_repairs, run_repaired
 from shardlab.analysis.run_arguments import (
+    argument_paths,
     classify_failure,
     error_summary,
     fill_arguments,
@@ -45,10 +48,12 @@ from shardlab.simulator.run_records import (
     OutputLineage,
     RunFailure,
 )
-from shardlab.tracing.stage import drop_non_arrays, staging_mesh
 
 # Whether the outputs of a mesh, by path, are those of the reference; None if the run failed.
 RepairTest = Callable[[Mapping[str, Any] | None], bool]
+# What is changed in the program before it runs: float32 in place of narrower types, to tell a small
+# difference from rounding; or constants in place of random numbers that differ by design.
+Rewrite = Literal["", "float32", "fixed_draws"]
 
 _COMPUTES_GRADIENTS = (
     "The program computes gradients itself. These were compared; second derivatives were not."
@@ -68,6 +73,8 @@ class MeshRunner:
         args: Sequence[Any],
         on_progress: Callable[[str], None] = lambda text: None,
         reference: Callable[..., Any] | None = None,
+        *,
+        rewrite: Rewrite = "",
     ) -> None:
         # The user's mesh may be in context; these arrays belong to the one real device.
         with _jax.no_mesh():
@@ -77,13 +84,27 @@ class MeshRunner:
         self._trials: dict[MeshSizes, MeshTrial] = {}
         self._reference: MeshTrial | None = None
         self._reference_function = reference
+        self._rewrite = rewrite
+
+    @property
+    def has_reference_function(self) -> bool:
+        return self._reference_function is not None
+
+    @property
+    def has_narrow_floats(self) -> bool:
+        """Return whether a result was rounded to fewer digits than float32 has."""
+        runs = self.collect_runs()
+        leaves = [leaf for run in (runs.one, *runs.many) for leaf in run.outputs.values()]
+        return any(leaf.lineage.eps > np.finfo(np.float32).eps for leaf in leaves)
 
     def run_on_meshes(self, meshes: Sequence[Mesh]) -> MeshRuns:
         """Run on one device and on each of `meshes`; return all runs so far."""
         one_device = Mesh([(name, 1) for name in meshes[0].axis_names])
         if self._reference_function is not None and self._reference is None:
             self._on_progress("running the reference")
-            self._reference = run_reference(self._reference_function, self._args, one_device)
+            self._reference = run_reference(
+                self._reference_function, self._args, one_device, rewrite=self._rewrite
+            )
         is_needed = self._reference_function is None
         if is_needed and tuple(one_device.shape.items()) not in self._trials:
             self._on_progress("running on one device")
@@ -137,7 +158,13 @@ class MeshRunner:
         return repairs
 
     def _run_on_mesh(self, mesh: Mesh) -> MeshRun:
-        trial = MeshTrial(self._f, self._args, mesh, is_reference=self._reference is None)
+        trial = MeshTrial(
+            self._f,
+            self._args,
+            mesh,
+            is_reference=self._reference is None,
+            rewrite=self._rewrite,
+        )
         self._trials[trial.run.mesh] = trial
         if self._reference_function is not None and self._reference and not trial.run.failure:
             check_same_outputs(trial.run, self._reference.run)
@@ -177,12 +204,14 @@ class MeshTrial:
         mesh: Mesh,
         is_reference: bool,
         is_user_reference: bool = False,
+        *,
+        rewrite: Rewrite = "",
     ) -> None:
         self._is_reference, self._has_gradients = is_reference, False
         sizes = tuple(mesh.shape.items())
         with self._recorded_run() as (recorder, start):
             try:
-                self._program = _TracedProgram(f, args, mesh)
+                self._program = _TracedProgram(f, args, mesh, rewrite=rewrite)
                 partial_use = None if is_user_reference else self._program.partial_use()
                 if partial_use is not None:
                     self.run = MeshRun(mesh=sizes, failure=partial_use)
@@ -247,10 +276,12 @@ class MeshTrial:
             yield recorder, time.perf_counter()
 
 
-def run_reference(f: Callable[..., Any], args: Sequence[Any], mesh: Mesh) -> MeshTrial:
+def run_reference(
+    f: Callable[..., Any], args: Sequence[Any], mesh: Mesh, *, rewrite: Rewrite = ""
+) -> MeshTrial:
     """Return the run of the user's reference. Raises `InvalidType` if it is no plain function."""
     where = f"check(..., reference={getattr(f, '__name__', repr(f)):.60})"
-    trial = MeshTrial(f, args, mesh, is_reference=True, is_user_reference=True)
+    trial = MeshTrial(f, args, mesh, is_reference=True, is_user_reference=True, rewrite=rewrite)
     if trial.run.failure is not None:
         raise InvalidType(
             f"The reference does not run: {trial.run.failure.message}",
@@ -273,7 +304,9 @@ def _seconds_since(start: float) -> float:
 class _TracedProgram:
     """One program on one mesh: traced once, then evaluated for values and for gradients."""
 
-    def __init__(self, f: Callable[..., Any], args: Sequence[Any], mesh: Mesh) -> None:
+    def __init__(
+        self, f: Callable[..., Any], args: Sequence[Any], mesh: Mesh, *, rewrite: Rewrite = ""
+    ) -> None:
         leaves, tree = jax.tree.flatten(tuple(args))
         self._mesh = mesh
         # Only arrays are traced; numbers, strings and meshes reach the function as they are.
@@ -282,18 +315,13 @@ class _TracedProgram:
         argument_names = argument_paths(f, args)
         self._names = [argument_names[index] for index in indices]
 
-        def call_with_arrays(*arrays: Any) -> Any:
-            new_leaves = list(leaves)
-            for index, array in zip(indices, arrays, strict=True):
-                new_leaves[index] = array
-            new_args = jax.tree.unflatten(tree, new_leaves)
-            positional, keywords = staging_mesh(f, new_args, target)
-            return drop_non_arrays(f(*positional, **keywords))
-
-        with retarget_programs(mesh) as target:
-            # Traced once per mesh: outputs, lineage and gradients all come from this jaxpr.
-            traced = jax.make_jaxpr(call_with_arrays, return_shape=True)(*self._arrays)
-        self._closed, shapes = traced
+        # Traced once per mesh: outputs, lineage and gradients all come from this jaxpr.
+        self._closed, shapes = trace_on_mesh(f, leaves, tree, mesh)
+        if rewrite == "float32":
+            self._closed = widen_jaxpr(self._closed)
+            self._arrays = [widen_array(array) for array in self._arrays]
+        elif rewrite == "fixed_draws":
+            self._closed = fix_draws(self._closed)
         self._paths = leaf_paths(shapes)
         self._shapes = jax.tree.leaves(shapes)
         self._lineages = trace_lineages(self._closed)
@@ -326,7 +354,17 @@ class _TracedProgram:
     def measure_outputs(self, values: list[Any], is_reference: bool) -> dict[str, OutputLeaf]:
         """Return every output by its path; those of the reference with their rounding noise."""
         perturbed = [self._evaluate(args) for args in self._perturb_args()] if is_reference else []
-        return _output_leaves(self._paths, values, perturbed, self._lineages)
+        leaves = _output_leaves(self._paths, values, perturbed, self._lineages)
+        draws_by_device = any("by_device" in lineage.random for lineage in self._lineages)
+        if is_reference or not draws_by_device or not any(map(_is_key, self._arrays)):
+            return leaves
+        with _jax.no_mesh():
+            other_keys = [_change_key(array) for array in self._arrays]
+        other = _output_leaves(self._paths, self._evaluate(other_keys), [], self._lineages)
+        return {
+            path: dataclasses.replace(leaf, draw_change=_largest_change(leaf, other[path]))
+            for path, leaf in leaves.items()
+        }
 
     def measure_gradients(
         self, is_reference: bool
@@ -372,6 +410,19 @@ class _TracedProgram:
         eps = max((lineage.eps for lineage in self._lineages), default=0.0)
         with _jax.no_mesh():
             return [[_perturb(array, eps, seed) for array in self._arrays] for seed in (7, 8)]
+
+
+def _change_key(array: Any) -> Any:
+    if not _is_key(array):
+        return array
+    keys = [jax.random.fold_in(key, 1) for key in array.reshape(-1)]
+    return jnp.stack(keys).reshape(array.shape)
+
+
+def _largest_change(leaf: OutputLeaf, other: OutputLeaf) -> float:
+    with np.errstate(invalid="ignore", over="ignore"):
+        change = np.abs(_widen(leaf.value) - _widen(other.value))
+    return float(np.max(change[np.isfinite(change)], initial=0.0))
 
 
 def _perturb(array: Any, eps: float, seed: int) -> Any:
@@ -434,28 +485,6 @@ def _is_float(value: Any) -> bool:
 
 def _is_key(value: Any) -> bool:
     return _jax.is_extended(value.dtype)
-
-
-def argument_paths(f: Callable[..., Any], args: Sequence[Any]) -> list[str]:
-    """Return the path of each leaf of the arguments, by parameter name: `params['w']`."""
-    try:
-        parameters = list(inspect.signature(f).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
-    names = [parameter.name for parameter in parameters if parameter.kind in _POSITIONAL]
-    # `mesh` is filled in by shardlab unless the caller passes one, so it takes no argument's name.
-    if "mesh" in names and not _has_mesh(args, names.index("mesh")):
-        names.remove("mesh")
-    names += [f"argument {i}" for i in range(len(names), len(args))]
-    return [path for name, arg in zip(names, args, strict=False) for path in leaf_paths(arg, name)]
-
-
-def _has_mesh(args: Sequence[Any], index: int) -> bool:
-    mesh_types = (jax.sharding.Mesh, jax.sharding.AbstractMesh)
-    return len(args) > index and isinstance(args[index], mesh_types)
-
-
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def _is_deadlock(run: MeshRun) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -164,3 +164,25 @@ def error_summary(error: Exception) -> str:
     """Return the type of an exception and the first line of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def argument_paths(f: Callable[..., Any], args: Sequence[Any]) -> list[str]:
+    """Return the path of each leaf of the arguments, by parameter name: `params['w']`."""
+    try:
+        parameters = list(inspect.signature(f).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    names = [parameter.name for parameter in parameters if parameter.kind in _POSITIONAL]
+    # `mesh` is filled in by shardlab unless the caller passes one, so it takes no argument's name.
+    if "mesh" in names and not _has_mesh(args, names.index("mesh")):
+        names.remove("mesh")
+    names += [f"argument {i}" for i in range(len(names), len(args))]
+    return [path for name, arg in zip(names, args, strict=False) for path in leaf_paths(arg, name)]
+
+
+def _has_mesh(args: Sequence[Any], index: int) -> bool:
+    mesh_types = (jax.sharding.Mesh, jax.sharding.AbstractMesh)
+    return len(args) > index and isinstance(args[index], mesh_types)

@@ -27,7 +27,7 @@ from shardlab.tracing.trace import Trace, make_trace
 
 if TYPE_CHECKING:
     from shardlab.analysis.mesh_runs import MeshRunner
-    from shardlab.checks.mesh_dependence import RunComparison
+    from shardlab.checks.run_comparison import RunComparison
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
@@ -138,24 +138,40 @@ def check(
     # A suppressed error does not stop the runs: the user says that it is no error.
     errors = [item for item in config.suppress(static_findings)[0] if item.severity == "error"]
     reason = _reason_not_to_run(observation, errors, test_meshes, run, args)
+    if not reason and not observation.n_shard_maps and reference is None:
+        from shardlab.analysis.mesh_trace import depends_on_mesh
+
+        # Unless it has the number of devices in it, as in `grads / jax.device_count()`.
+        if not depends_on_mesh(f, args, max(test_meshes, key=lambda mesh: mesh.n_devices)):
+            reason = _ONLY_JIT
     findings = list(static_findings)
     notes: tuple[str, ...] = (reason,)
     meshes_checked: tuple[str, ...] = (mesh_text(observation.mesh),) if observation.mesh else ()
     is_compared = True
     if not reason:
         # Run on meshes and compare. Imported here because it loads NumPy, which tracing does not.
-        from shardlab.analysis.mesh_runs import MeshRunner
+        from shardlab.analysis.mesh_runs import MeshRunner, Rewrite
         from shardlab.checks.compare_runs import merge_findings
 
         runner = MeshRunner(f, args, report_progress, reference)
         comparison, meshes_checked = _run_and_compare(runner, test_meshes, grads, bool(requested))
-        if requested and reference is None and comparison.is_unexplained:
-            # One mesh size fits many causes; a few more sizes may tell them apart.
-            more_meshes = default_test_meshes(requested[0].axis_names)
-            wider, meshes_checked = _run_and_compare(runner, more_meshes, grads, False)
-            comparison = comparison.explained_by(wider)
-        if comparison.is_unexplained:
-            comparison = _test_causes(runner, comparison)
+        comparison, meshes_checked = _explain(runner, comparison, meshes_checked, requested, grads)
+        # What agrees may agree because of rounding, or because it was not compared.
+        rewrites: tuple[Rewrite, ...] = ("float32", "fixed_draws")
+        for rewrite in rewrites:
+            is_needed = (
+                runner.has_narrow_floats if rewrite == "float32" else comparison.has_own_draws
+            )
+            if comparison.agrees and meshes_checked and is_needed:
+                report_progress(f"running with {rewrite.replace('_', ' ')}")
+                other = MeshRunner(f, args, report_progress, reference, rewrite=rewrite)
+                changed = _compare_rewritten(other, test_meshes, grads)
+                changed, _ = _explain(other, changed, meshes_checked, requested, grads)
+                # An index drawn from the size of a shard is another one on each mesh, also with
+                # constants: without a proven cause that is no finding.
+                is_certain = rewrite == "float32" or not changed.is_unexplained
+                if is_certain and not changed.agrees:
+                    comparison = changed.of_rewritten(rewrite)
         findings = merge_findings(static_findings, comparison.findings)
         notes, is_compared = comparison.notes, bool(meshes_checked)
 
@@ -186,6 +202,34 @@ def _run_and_compare(
     return comparison, runs.compared_on
 
 
+def _explain(
+    runner: MeshRunner,
+    comparison: RunComparison,
+    meshes_checked: tuple[str, ...],
+    requested: Sequence[Mesh],
+    grads: bool,
+) -> tuple[RunComparison, tuple[str, ...]]:
+    """Return the comparison with a cause, if more meshes or a repair prove one, and the meshes."""
+    if requested and not runner.has_reference_function and comparison.is_unexplained:
+        # One mesh size fits many causes; a few more sizes may tell them apart.
+        more_meshes = default_test_meshes(requested[0].axis_names)
+        wider, meshes_checked = _run_and_compare(runner, more_meshes, grads, False)
+        comparison = comparison.explained_by(wider)
+    if comparison.is_unexplained:
+        comparison = _test_causes(runner, comparison)
+    return comparison, meshes_checked
+
+
+def _compare_rewritten(runner: MeshRunner, meshes: Sequence[Mesh], grads: bool) -> RunComparison:
+    """Return the comparison of runs of a changed program; empty if it cannot be changed so."""
+    from shardlab.checks.run_comparison import RunComparison
+
+    try:
+        return _run_and_compare(runner, meshes, grads, False)[0]
+    except InvalidType:
+        return RunComparison()  # The reference cannot be changed.
+
+
 def _check_reference(reference: Any) -> None:
     if reference is not None and not callable(reference):
         raise InvalidType(
@@ -205,6 +249,10 @@ def _test_causes(runner: MeshRunner, comparison: RunComparison) -> RunComparison
     return explain_by_repairs(runs, repairs, comparison)
 
 
+_ONLY_JIT = (
+    "The program has no shard_map, and XLA keeps the values of a jit the same on every "
+    "mesh: it was traced but not run."
+)
 # Running larger arguments on one real device takes minutes, and its memory.
 _MAX_ARGUMENT_BYTES = 2**30
 
@@ -223,11 +271,6 @@ def _reason_not_to_run(
         return "The program has no mesh: there is nothing to compare."
     if errors:
         return f"The program was not run because of {errors[0].code}."
-    if not observation.n_shard_maps:
-        return (
-            "The program has no shard_map, and XLA keeps the values of a jit the same on every "
-            "mesh: it was traced but not run."
-        )
     from shardlab.analysis.run_arguments import count_argument_bytes
 
     n_bytes = count_argument_bytes(args)

@@ -53,6 +53,11 @@ _UPDATE_FIX = (
     "sum each gradient over {axes} exactly once, and use pmean instead of psum if the loss is a "
     "mean over the batch."
 )
+_NUMBER_FIX = (
+    "no collective is on the path, so the number of devices or the size of a shard is a number in "
+    "the computation (jax.device_count(), mesh.size, the shape of a shard): leave it out. Under "
+    "jit, sums and means are those of the full array already."
+)
 # (cause, variant) -> a more specific sentence, fix, or both; "" falls back to the tables above.
 _VARIANTS: dict[tuple[str, str], tuple[str, str]] = {
     ("factor_of_n", "beside"): (
@@ -69,6 +74,9 @@ _VARIANTS: dict[tuple[str, str], tuple[str, str]] = {
         "sum the counts, jax.lax.psum(count, '{axis}'), or take the shape outside of the "
         "shard_map.",
     ),
+    ("factor_of_n", "number"): ("", _NUMBER_FIX),
+    ("divided_by_n", "number"): ("", _NUMBER_FIX),
+    ("gradient_scaled_by_n", "number"): ("", _NUMBER_FIX),
     ("factor_of_n", "written"): (
         "",
         "the sum over {axes} is divided by the constant {number}: if that is meant to be the "

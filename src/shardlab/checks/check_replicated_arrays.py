@@ -8,6 +8,7 @@ out_shardings.)
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 
@@ -26,7 +27,7 @@ def find_replicated_arrays(
 ) -> list[Finding]:
     """Return a finding for each kind of array of `at_least` bytes that every device stores in full.
 
-    The same tensor of every layer is one finding with a count. A constraint `P()` on a computed
+    The tensors of all layers are one finding with a count. A constraint `P()` on a computed
     value counts with all its copies: the compiler gathers the value for no other reason.
     """
     groups: dict[object, list[ProgramPattern]] = {}
@@ -34,9 +35,12 @@ def find_replicated_arrays(
         if pattern.facts["n_bytes"] >= at_least:
             facts = pattern.facts
             name = re.sub(r"\d+", "*", facts["path"])
-            key = (pattern.source, name, facts["shape"], facts["dtype"], facts["mesh"])
-            groups.setdefault(key, []).append(pattern)
-    findings = [_replicated_finding(patterns) for patterns in groups.values()]
+            kind = (pattern.source, name, facts["shape"], facts["dtype"], facts["mesh"])
+            groups.setdefault(kind, []).append(pattern)
+    layers: dict[object, list[list[ProgramPattern]]] = {}
+    for key, patterns in groups.items():
+        layers.setdefault(_layers_of(patterns) or key, []).append(patterns)
+    findings = [_replicated_finding(kinds) for kinds in layers.values()]
     constraints: dict[object, list[ProgramPattern]] = {}
     for pattern in observation.patterns_of("replicating_constraint"):
         if pattern.facts["n_bytes"] * (_count_devices(pattern) - 1) >= at_least:
@@ -67,32 +71,41 @@ def _replicating_finding(patterns: list[ProgramPattern]) -> Finding:
     )
 
 
-def _replicated_finding(patterns: list[ProgramPattern]) -> Finding:
+def _layers_of(patterns: list[ProgramPattern]) -> object:
+    """Return what identifies the list of layers of which each has one of these arrays, or None.
+
+    `layers[0]['up']`, `layers[1]['up']` and so on are of the list `layers[`.
+    """
+    facts = patterns[0].facts
+    if len(patterns) == 1:
+        return None
+    columns = zip(*(pattern.facts["path"] for pattern in patterns), strict=False)
+    same = itertools.takewhile(lambda column: len(set(column)) == 1, columns)
+    prefix = "".join(column[0] for column in same).rstrip("0123456789")
+    return patterns[0].source, prefix, facts["mesh"], facts["boundary"]
+
+
+def _replicated_finding(kinds: list[list[ProgramPattern]]) -> Finding:
+    """Return the finding about one array, or about arrays of several kinds in many layers."""
+    patterns = [pattern for kind in kinds for pattern in kind]
     pattern, n_arrays = patterns[0], len(patterns)
     facts = pattern.facts
     n_devices = _count_devices(pattern)
-    n_bytes = n_arrays * facts["n_bytes"]
-    subject, verb = f"'{facts['path']}' of", "is"
+    n_bytes = sum(item.facts["n_bytes"] for item in patterns)
+    subject, verb = f"'{facts['path']}' of {_type_text(pattern)}", "is"
     if n_arrays > 1:
-        subject, verb = (
-            f"'{facts['path']}' and {n_arrays - 1:,} more arrays like it, each of",
-            "are",
-        )
-    options = [f"dimension {dim} over '{axis}'" for axis, dim in facts["shardable"]]
+        types = f"each of {_type_text(pattern)}"
+        if len(kinds) > 1:
+            types = ", ".join(f"{len(kind)} of {_type_text(kind[0])}" for kind in kinds)
+        subject = f"'{facts['path']}' and {n_arrays - 1:,} more arrays like it, {types},"
+        verb = "are"
     where = "in_specs" if facts["boundary"] == "shard_map" else "its sharding"
     return make_finding(
         "waste.replicated",
-        f"{subject} {facts['dtype']}{list(facts['shape'])} {verb} replicated on all "
-        f"{n_devices} devices: {bytes_text(n_bytes)} per device, "
-        f"{bytes_text(n_devices * n_bytes)} total.",
+        f"{subject} {verb} replicated on all {n_devices} devices: {bytes_text(n_bytes)} per "
+        f"device, {bytes_text(n_devices * n_bytes)} total.",
         pattern.source if pattern.source.line else None,
-        (
-            f"shard {' or '.join(options)} in {where}, and all-gather what is needed when it is "
-            "needed."
-            if options
-            else "pad a dimension so that it is divisible by the size of a mesh axis, and shard it "
-            f"in {where}."
-        ),
+        _sharding_fix(kinds, where),
         shows=(f"mesh {mesh_text(facts['mesh'])}",),
         details={
             "path": facts["path"],
@@ -100,6 +113,27 @@ def _replicated_finding(patterns: list[ProgramPattern]) -> Finding:
             "bytes": facts["n_bytes"],
             "count": n_arrays,
         },
+    )
+
+
+def _type_text(pattern: ProgramPattern) -> str:
+    return f"{pattern.facts['dtype']}{list(pattern.facts['shape'])}"
+
+
+def _sharding_fix(kinds: list[list[ProgramPattern]], where: str) -> str:
+    choices = []
+    for kind in kinds:
+        of_type = f" of {_type_text(kind[0])}" if len(kinds) > 1 else ""
+        options = [f"{dim}{of_type} over '{axis}'" for axis, dim in kind[0].facts["shardable"]]
+        if options:
+            choices.append(" or ".join(f"dimension {option}" for option in options))
+    if not choices:
+        return (
+            "pad a dimension so that it is divisible by the size of a mesh axis, and shard it in "
+            f"{where}."
+        )
+    return (
+        f"shard {', '.join(choices)} in {where}, and all-gather what is needed when it is needed."
     )
 
 

@@ -15,7 +15,8 @@ from dataclasses import replace
 
 from shardlab.checks.check_codes import make_finding
 from shardlab.checks.check_replicas import find_differing_replicas
-from shardlab.checks.mesh_dependence import RunComparison, compare_with_one_device
+from shardlab.checks.mesh_dependence import compare_with_one_device
+from shardlab.checks.run_comparison import RunComparison
 from shardlab.findings.finding import Finding
 from shardlab.sharding.mesh import Mesh
 from shardlab.simulator.run_records import MeshRun, MeshRuns, RunFailure
@@ -54,7 +55,8 @@ def check_runs(runs: MeshRuns, *, are_requested: bool = False) -> RunComparison:
     if replica_findings:
         return RunComparison((*rejections, *replica_findings), notes)
     comparison = compare_with_one_device(runs)
-    return RunComparison((*rejections, *comparison.findings), (*notes, *comparison.notes))
+    findings = (*rejections, *comparison.findings)
+    return RunComparison(findings, (*notes, *comparison.notes), comparison.has_own_draws)
 
 
 def merge_findings(

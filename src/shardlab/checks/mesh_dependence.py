@@ -20,6 +20,7 @@ from shardlab.checks.cause_text import (
     paths_text,
 )
 from shardlab.checks.check_codes import make_finding
+from shardlab.checks.run_comparison import RunComparison
 from shardlab.checks.tolerance import (
     Array,
     Comparison,
@@ -48,40 +49,13 @@ class Difference:
     source: SourceLocation | None = None  # the line that a repair has proven to be the cause
 
 
-@dataclass(frozen=True)
-class RunComparison:
-    """Findings and notes from comparing runs."""
-
-    findings: tuple[Finding, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def agrees(self) -> bool:
-        """Return whether all runs gave the same results."""
-        return not any(finding.code.startswith("hazard.") for finding in self.findings)
-
-    @property
-    def is_unexplained(self) -> bool:
-        """Return whether results depend on the mesh for no known cause."""
-        return any(
-            finding.code == "hazard.mesh_dependent"
-            and not finding.cause
-            and finding.details["reference"] in ("one device", "the reference")
-            and finding.details["kind"] == "output"
-            for finding in self.findings
-        )
-
-    def explained_by(self, wider: RunComparison) -> RunComparison:
-        """Return the comparison on more meshes if it identifies a cause; else this one."""
-        return self if wider.is_unexplained or not wider.findings else wider
-
-
 @dataclass
 class _LeafKind:
     """Outputs or gradients: where a run has them, and the notes about them."""
 
     name: str
     notes: list[str] = field(default_factory=list)
+    has_own_draws: bool = False
 
     def leaves(self, run: MeshRun) -> Mapping[str, OutputLeaf]:
         return run.outputs if self.name == "output" else run.gradients
@@ -101,11 +75,12 @@ def compare_with_one_device(runs: MeshRuns) -> RunComparison:
     differs_by_design = bool(outputs.notes)
     differences = [] if differs_by_design else _find_differences(runs, gradients)
     findings = _cause_findings(runs, differences, "gradient") if differences else ()
-    return RunComparison(findings, (*outputs.notes, *gradients.notes))
+    return RunComparison(findings, (*outputs.notes, *gradients.notes), outputs.has_own_draws)
 
 
 def _find_differences(runs: MeshRuns, kind: _LeafKind) -> list[Difference]:
     differences = []
+    draws_agree = _draws_agree(runs)
     for path, expected in kind.leaves(runs.one).items():
         comparisons = _compare_leaf(runs, path, expected, kind)
         if all(comparison.agrees for comparison in comparisons):
@@ -114,6 +89,8 @@ def _find_differences(runs: MeshRuns, kind: _LeafKind) -> list[Difference]:
         lineage = next(
             kind.leaves(run)[path].lineage for run in runs.many if path in kind.leaves(run)
         )
+        if draws_agree:
+            lineage = replace(lineage, random=lineage.random - {"by_device"})
         is_compared_anyway = runs.has_reference_function and "by_device" not in lineage.random
         if (
             kind.name == "output"
@@ -137,6 +114,23 @@ def _find_differences(runs: MeshRuns, kind: _LeafKind) -> list[Difference]:
             continue
         differences.append(explain_difference(path, comparisons, lineage, runs.arguments))
     return differences
+
+
+def _draws_agree(runs: MeshRuns) -> bool:
+    """Return whether devices with keys of their own draw the numbers that one device draws.
+
+    That is so if the key belongs to the example and not to the device: `fold_in(key, row)`. An
+    output shows it that would change with the keys, and is the same on a mesh.
+    """
+    for path, expected in runs.one.outputs.items():
+        for run in runs.many:
+            actual = run.outputs.get(path)
+            if actual is None or "by_device" not in actual.lineage.random or run.n_devices == 1:
+                continue
+            atol = result_tolerance(expected, actual)
+            if actual.draw_change > 16 * atol and is_close(actual.value, expected.value, atol):
+                return True
+    return False
 
 
 def _compare_leaf(
@@ -170,6 +164,7 @@ def _differs_by_design(
     arguments: Mapping[str, Array],
 ) -> bool:
     if "by_device" in lineage.random and not causes.same_random_numbers(comparisons):
+        kind.has_own_draws = True
         kind.notes.append(
             f"{_output_name(path)} was not compared with one device: each device draws random "
             "numbers from its own key, so they differ by design."
@@ -239,8 +234,10 @@ def explain_difference(
 def _scaled_variant(cause: object, lineage: OutputLineage) -> str:
     if cause is causes.factor_of_n and lineage.divided_by:
         return "written"
-    is_count = cause is causes.divided_by_n and not lineage.has_arguments
-    return "count_of_shard" if is_count else ""
+    if cause is causes.divided_by_n and not lineage.has_arguments:
+        return "count_of_shard"
+    is_number = cause is not causes.shards_permuted and not lineage.has_collectives
+    return "number" if is_number else ""
 
 
 def _differing_axes(comparisons: Sequence[Comparison]) -> tuple[str, ...]:

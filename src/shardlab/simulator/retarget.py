@@ -21,18 +21,18 @@ _MIN_DEVICES = 8
 
 
 @contextlib.contextmanager
-def retarget_programs(mesh: Any) -> Iterator[Mesh]:
+def retarget_programs(mesh: Any, *, n_devices: int | None = None) -> Iterator[Mesh]:
     """Run programs within this block in simulated mode, on the virtual mesh `mesh`.
 
     It is the mesh in context (`jax.set_mesh`), the result of `jax.make_mesh`, and replaces the mesh
     of every shard_map and of every `NamedSharding` of a jit, a constraint or a `device_put`: the
     same axis names with these sizes. A mesh with other axis names raises `MeshAxesMismatch`. Arrays
-    that were placed before keep their mesh: see `move_arguments`.
+    that were placed before keep their mesh: see `move_arguments`. There are `n_devices` devices, by
+    default enough for a program that builds its own mesh.
     """
     target = virtual_mesh(mesh_with_axis_types(mesh, [jax.sharding.get_abstract_mesh()]))
-    n_devices = max(target.size, _MIN_DEVICES)
     with (
-        simulated(n_devices),
+        simulated(n_devices or max(target.size, _MIN_DEVICES)),
         jax.set_mesh(target),
         replace_meshes(_mesh_replacer(target)),
     ):

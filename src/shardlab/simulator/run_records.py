@@ -74,6 +74,8 @@ class OutputLeaf:
     value: Any  # a NumPy array
     dtype: str
     noise: Any = 0.0  # change if arguments change by a rounding error; a number or an array
+    # largest change if the random keys among the arguments change; 0 if there are none
+    draw_change: float = 0.0
     lineage: OutputLineage = field(default_factory=OutputLineage)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 from shardlab import _jax
@@ -15,28 +15,34 @@ class RunStatistics:
     def __init__(self) -> None:
         self._meshes: dict[tuple[tuple[str, int], ...], None] = {}
         self.n_shard_maps = 0
-        self.n_differing = 0
-        # Outputs already warned about in the run of a script; None outside of one.
+        self._differing: set[tuple[Hashable, str]] = set()
+        # Shard_maps already warned about in the run of a script; None outside of one.
         self._warned: set[Hashable] | None = None
 
     def clear(self, *, warn_once: bool = False) -> None:
-        """Forget everything. With `warn_once` an output is warned about once until the next call.
+        """Forget everything. With `warn_once` a shard_map is warned about once until the next call.
 
-        A script may trace the same step many times; a person needs the warning once.
+        A script may trace the same step many times, and a few more outputs may differ in a later
+        step: a counter, or a moment that started at zero. A person needs the warning once.
         """
         self._meshes.clear()
         self.n_shard_maps = 0
-        self.n_differing = 0
+        self._differing.clear()
         self._warned = set() if warn_once else None
 
-    def add_difference(self, key: Hashable, n_outputs: int) -> bool:
-        """Count outputs whose replicas differ; return whether to warn about them."""
-        if self._warned is not None:
-            if key in self._warned:
-                return False
-            self._warned.add(key)
-        self.n_differing += n_outputs
-        return True
+    @property
+    def n_differing(self) -> int:
+        """Return the number of outputs whose replicas differed in some call."""
+        return len(self._differing)
+
+    def add_difference(self, shard_map: Hashable, outputs: Iterable[str]) -> bool:
+        """Add the outputs of a shard_map whose replicas differ; return whether to warn."""
+        self._differing.update((shard_map, name) for name in outputs)
+        if self._warned is None:
+            return True
+        is_new = shard_map not in self._warned
+        self._warned.add(shard_map)
+        return is_new
 
     def add_sharding(self, sharding: Any) -> None:
         mesh = getattr(sharding, "mesh", None)

@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from training import FIRST, HELD_OUT, Program, programs
+from training import ALL_SETS, SECOND, THIRD, Program, programs
 from training.measure import check_program, judge_report, measure, outcome_table
 
-ALL = list(programs(FIRST + HELD_OUT))
+ALL = list(programs(ALL_SETS))
 FAMILIES = {"dp", "tp", "fsdp", "pipeline", "moe", "ring"}
 GOAL_FOUND = 0.95
 # A bug of each kind that once got a wrong cause or a false alarm; the rest takes minutes.
@@ -32,9 +32,10 @@ def by_name(name):
 
 def test_every_family_has_right_and_wrong_programs():
     assert {program.family for program in ALL} == FAMILIES
-    assert {program.family for program in programs(HELD_OUT)} == FAMILIES
+    for names in (SECOND, THIRD):
+        assert {program.family for program in programs(names)} == FAMILIES
+        assert len(list(programs(names))) >= 35
     assert len(ALL) >= 60
-    assert len(list(programs(HELD_OUT))) >= len(ALL) / 3.5
     assert len({program.name for program in ALL}) == len(ALL)
 
 
@@ -52,7 +53,7 @@ def test_a_program_that_was_judged_wrongly_once(name):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("module_name", FIRST + HELD_OUT)
+@pytest.mark.parametrize("module_name", ALL_SETS)
 def test_no_cause_is_wrong_and_no_alarm_is_false(module_name):
     outcomes = measure(programs((module_name,)))
     bad = [str(item) for item in outcomes if item.outcome in ("wrong cause", "false alarm")]
@@ -63,7 +64,7 @@ def test_no_cause_is_wrong_and_no_alarm_is_false(module_name):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("module_name", FIRST + HELD_OUT)
+@pytest.mark.parametrize("module_name", ALL_SETS)
 def test_right_programs_agree_with_their_reference(module_name):
     module = Program(module_name).load()
     import shardlab
@@ -86,7 +87,12 @@ def test_right_programs_agree_with_their_reference_on_real_devices():
         check=True,
     )
     differences = dict(json.loads(line) for line in done.stdout.splitlines())
-    assert sorted(differences) == sorted(FIRST + HELD_OUT)
+    assert sorted(differences) == sorted(ALL_SETS)
     # bfloat16 has three digits; Adam divides small gradients by their own size.
-    limits = {"fsdp_scanned_layers": 2e-2, "dp_loss_scale": 2e-2, "moe_top2": 1e-3}
+    limits = {
+        "fsdp_scanned_layers": 2e-2,
+        "dp_loss_scale": 2e-2,
+        "moe_top2": 1e-3,
+        "dp_bf16_dropout": 2e-2,
+    }
     assert {n: d for n, d in differences.items() if not d < limits.get(n, 1e-4)} == {}

@@ -13,13 +13,13 @@ import jax
 import numpy as np
 from case import N_DEVICES, parse_mesh
 from jax.sharding import AxisType, Mesh
-from training import FIRST, HELD_OUT, Program
+from training import ALL_SETS, Program
 
 
 def main() -> None:
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", N_DEVICES)
-    for name in FIRST + HELD_OUT:
+    for name in ALL_SETS:
         module = Program(name).load()
         args = module.example_args()
         expected = jax.jit(module.reference)(*args)

@@ -216,7 +216,8 @@ def compare_replicas(outputs: Sequence[ReplicatedOutput], n_devices: int) -> Non
             difference = dataclasses.replace(differences[0], outputs=names)
             warned.append(difference)
             source = outputs[0].source
-            if RUN_STATISTICS.add_difference((source.file, source.line, names), len(names)):
+            shard_map = (source.file, source.line, source.body, difference.mesh_axes)
+            if RUN_STATISTICS.add_difference(shard_map, names):
                 # An empty registry per call: Python would otherwise drop a warning with equal
                 # text about another program.
                 warnings.warn_explicit(

@@ -11,7 +11,8 @@ class Bug:
 
     `causes` are the causes that a finding may name; any other is a wrong cause. Without one the
     right finding has no cause. `needs_reference` marks a bug that is the same on every mesh, which
-    only a comparison with a reference shows.
+    only a comparison with a reference shows. The finding has the code `code`; it is a warning for a
+    bug that wastes memory and changes no value.
     """
 
     name: str

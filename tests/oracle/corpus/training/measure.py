@@ -45,7 +45,8 @@ def judge_report(program: Program, report: Report) -> str:
         return "false alarm" if findings else "right"
     errors = [item for item in findings if item.severity == "error"]
     if not errors:
-        return "missed"
+        is_found = any(item.code == program.bug.code for item in findings)
+        return "no cause" if is_found else "missed"
     # One finding with a wrong cause is enough to send its reader to the wrong place.
     causes = {item.cause for item in errors if item.cause}
     if causes - set(program.bug.causes) or any(item.code != program.bug.code for item in errors):
