@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, NamedSharding, reshard
+from jax.sharding import AxisType, NamedSharding, auto_axes, reshard
 from jax.sharding import PartitionSpec as P
 
 from side_by_side.registry import Programs
@@ -140,3 +140,33 @@ def the_gradient_through_an_unreduced_product():
         return reshard(multiply(x, y), P("X", None)).sum()
 
     return jax.jit(jax.grad(loss))(x, y)
+
+
+@unreduced
+def sums_inside_auto_axes():
+    x, y = operands()
+    product = auto_axes(lambda x, y: x @ y, out_sharding=P(None, None, unreduced={"Y"}))
+    shifted_sum = auto_axes(lambda x: (2 * x.T - 1).sum(1), out_sharding=P(unreduced={"X"}))
+    total = auto_axes(lambda x: x.sum((0, 1)), out_sharding=P(unreduced={"X", "Y"}))
+    outs = jax.jit(product)(x, y), jax.jit(shifted_sum)(x), jax.jit(total)(x)
+    return [shards(out) for out in outs]
+
+
+@unreduced
+def counts_and_segment_sums():
+    segments = jax.device_put(np.array([0, 0, 1, 1, 1, 2, 2, 3]), P("Y"))
+    values = jax.device_put(np.arange(8, dtype=np.int32), P("Y"))
+    rows = jax.device_put(np.arange(16, dtype=np.int32).reshape(8, 2), P("Y", None))
+
+    @jax.jit
+    def count(segments):
+        return jnp.bincount(segments, length=4, out_sharding=P(unreduced={"Y"}))
+
+    @jax.jit
+    def add_up(values, segments):
+        return jax.ops.segment_sum(
+            values, segments, num_segments=4, out_sharding=P(unreduced={"Y"})
+        )
+
+    outs = count(segments), add_up(values, segments), add_up(rows, segments)
+    return [(str(out.sharding.spec), shards(out), reshard(out, P())) for out in outs]

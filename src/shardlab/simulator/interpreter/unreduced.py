@@ -99,7 +99,9 @@ def reshard(axes: MeshAxes, eqn: Any, value: StackedArray) -> StackedArray:
     before, after = eqn.invars[0].aval, eqn.outvars[0].aval
     closed = unreduced_axes(before) - unreduced_axes(after)
     value = psum(axes, value, axes.in_mesh_order(closed & set(value.device_axes)))
-    return split_shards(axes, value, before, unreduced_axes(after) - unreduced_axes(before))
+    # A sum inside `auto_axes` may be split already (`auto_sums.py`).
+    opened = unreduced_axes(after) - unreduced_axes(before) - set(value.device_axes)
+    return split_shards(axes, value, before, opened)
 
 
 def split_shards(
