@@ -52,7 +52,7 @@ TEST_FILES = {
 }
 TAGS = {"jax": "jax-v{}", "flax": "v{}", "optax": "v{}"}
 # Why a test that passes on devices may fail on virtual ones. "ours" is a fault of the simulation.
-CLASSES = ("compiled_text", "internals", "ours")
+CLASSES = ("compiled_text", "internals", "intended", "ours")
 
 Outcomes = dict[str, dict[str, str]]
 

@@ -41,7 +41,8 @@ class AutoSum:
     is_scatter: bool
     operand_entries: tuple[Entries, ...]
 
-    def split_operands(self, axes: MeshAxes, ins: Sequence[StackedArray]) -> list[StackedArray]:
+    def split_operands(self, axes: MeshAxes, ins: Sequence[StackedArray]) -> Sequence[StackedArray]:
+        """Give each device its shard of every operand."""
         shards = [
             shard_input(value, PartitionSpec(*entries), axes)
             for value, entries in zip(ins, self.operand_entries, strict=True)
@@ -191,7 +192,7 @@ def _split_summed_dims(
     eqn: Any, operands: Sequence[Entries], names: frozenset[str]
 ) -> tuple[Entries, ...]:
     """Return the axes of `names` that shard the summed dimensions, for each operand."""
-    split = [[()] * len(operand) for operand in operands]
+    split: list[list[tuple[str, ...]]] = [[()] * len(operand) for operand in operands]
     used: set[str] = set()
     for group in _summed_dims(eqn):
         # The same dimension of several operands: if one is sharded, the compiler shards them all.
