@@ -98,12 +98,13 @@ class ProgramPlacement:
         self._calls: set[Any] = set()
 
     def is_repeated_call(self, in_shardings: tuple[Any, ...]) -> bool:
-        """Return whether JAX dispatches a call in C++, as it does the second one; keys only.
+        """Return whether JAX labels the random keys of a call as it does those of a second call.
 
-        The one visible difference is in random keys: C++ gives the uint32 array behind them the
-        sharding of the keys as it is, `P("x")`, and Python that of the array, `P("x", None)`.
+        JAX dispatches the second call in C++, and before JAX 0.12 that gives the uint32 array
+        behind keys the sharding of the keys as it is, `P("x")`, where the first call gives it one
+        of its own, `P("x", None)`.
         """
-        if not self._makes_keys or self._has_effects:
+        if not self._makes_keys or self._has_effects or jax.__version_info__ >= (0, 12):
             return False
         is_repeated = in_shardings in self._calls
         self._calls.add(in_shardings)
