@@ -134,7 +134,14 @@ def compile_devices(computation: Any, device_assignment: Any) -> Any:
             f"ids calculated from array shardings and out_shardings {[d.id for d in lowered_for]} "
             f"on platform {lowered_for[0].platform.upper()}"
         )
-    return lowered_for if requested is None else requested
+    devices = lowered_for if requested is None else requested
+    n_lowered = computation.compile_args["num_devices"]
+    if len(devices) != n_lowered and jax.__version_info__ >= (0, 12):
+        raise RuntimeError(
+            f"Length of device_assignment ({len(devices)}) passed to `.compile()` must be equal to "
+            f"the number of devices the jitted function was lowered with ({n_lowered})."
+        )
+    return devices
 
 
 def find_placement(computation: Any, devices: Any) -> ProgramPlacement:

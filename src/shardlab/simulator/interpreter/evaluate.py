@@ -49,7 +49,7 @@ from shardlab.simulator.interpreter.shard_boundary import (
 )
 from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
 from shardlab.simulator.interpreter.unreduced import (
-    SUMS,
+    REDUCTIONS,
     reshard,
     split_reduced_dims,
     unreduced_axes,
@@ -160,7 +160,7 @@ def _evaluate_with_partial_sums(
     elif auto_sum is not None:
         shards = auto_sum.split_operands(axes, [materialize(value) for value in ins])
         outs = _evaluate_equation_lazily(axes, eqn, list(shards))
-    elif eqn.primitive.name in SUMS:
+    elif eqn.primitive.name in REDUCTIONS:
         shards = split_reduced_dims(axes, eqn, [materialize(value) for value in ins])
         outs = _evaluate_equation_lazily(axes, eqn, list(shards))
     else:
