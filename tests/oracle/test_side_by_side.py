@@ -73,13 +73,16 @@ MODULES = [
     "refs",
     "labels",
     "unreduced",
+    "forbidden_collectives",
 ]
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_programs_give_the_same_as_on_real_devices(module):
-    real = on_real_devices(module)
     programs = import_module(f"side_by_side.{module}").PROGRAMS
+    if not programs:
+        pytest.skip(f"JAX {jax.__version__} does not have what these programs are about")
+    real = on_real_devices(module)
     assert programs.keys() == real.keys()
     all_differences = {
         name: differences(real[name], in_simulated_mode(program))

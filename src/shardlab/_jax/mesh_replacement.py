@@ -41,6 +41,7 @@ def replace_meshes(replacement: ReplaceMesh) -> Iterator[None]:
     """Within this block every mesh that the program uses goes through `replacement` first."""
     patches = AttributePatches()
     closures = _SavedClosures()
+    _active_replacements.append(replacement)
     in_result = functools.partial(_replace_in_result, replacement=replacement)
     try:
         patches.replace(
@@ -63,8 +64,17 @@ def replace_meshes(replacement: ReplaceMesh) -> Iterator[None]:
         )
         yield
     finally:
+        _active_replacements.remove(replacement)
         patches.restore_originals()
         closures.restore_contents()
+
+
+def is_replacing_meshes() -> bool:
+    """Return whether a program runs on other meshes than its own."""
+    return bool(_active_replacements)
+
+
+_active_replacements: list[ReplaceMesh] = []
 
 
 def replace_mesh(sharding: Any, replacement: ReplaceMesh) -> Any:

@@ -92,6 +92,27 @@ class ProgramPlacement:
         self.ins: list[Any] = list(pxla.finalize_shardings(ins, devices))
         self.outs: list[Any] = list(pxla.finalize_shardings(outs, devices))
         self.committed: bool = compile_args["committed"]
+        effects = ("ordered_effects", "unordered_effects", "mut")
+        self._has_effects = any(compile_args[key] for key in effects)
+        self._makes_keys = any(map(_is_key_type, out_avals))
+        self._calls: set[Any] = set()
+
+    def is_repeated_call(self, in_shardings: tuple[Any, ...]) -> bool:
+        """Return whether JAX labels the random keys of a call as it does those of a second call.
+
+        JAX dispatches the second call in C++, and before JAX 0.12 that gives the uint32 array
+        behind keys the sharding of the keys as it is, `P("x")`, where the first call gives it one
+        of its own, `P("x", None)`.
+        """
+        if not self._makes_keys or self._has_effects or jax.__version_info__ >= (0, 12):
+            return False
+        is_repeated = in_shardings in self._calls
+        self._calls.add(in_shardings)
+        return is_repeated
+
+
+def _is_key_type(aval: Any) -> bool:
+    return hasattr(aval, "dtype") and dtypes.issubdtype(aval.dtype, dtypes.extended)
 
 
 def compile_devices(computation: Any, device_assignment: Any) -> Any:
@@ -113,7 +134,14 @@ def compile_devices(computation: Any, device_assignment: Any) -> Any:
             f"ids calculated from array shardings and out_shardings {[d.id for d in lowered_for]} "
             f"on platform {lowered_for[0].platform.upper()}"
         )
-    return lowered_for if requested is None else requested
+    devices = lowered_for if requested is None else requested
+    n_lowered = computation.compile_args["num_devices"]
+    if len(devices) != n_lowered and jax.__version_info__ >= (0, 12):
+        raise RuntimeError(
+            f"Length of device_assignment ({len(devices)}) passed to `.compile()` must be equal to "
+            f"the number of devices the jitted function was lowered with ({n_lowered})."
+        )
+    return devices
 
 
 def find_placement(computation: Any, devices: Any) -> ProgramPlacement:
@@ -322,15 +350,14 @@ def _resolve_sharding(requested: Any, aval: Any, axes: AxisSharding | None, devi
     if axes is not None and axes[0] and len(devices) > 1:
         hlo = _named_sharding(axes, devices)._to_xla_hlo_sharding(len(axes[1]))
         inferred = GSPMDSharding(devices, hlo, memory_kind=memory_kind)
-    if dtypes.issubdtype(aval.dtype, dtypes.extended):
+    if _is_key_type(aval):
         inferred = sharding_impls.logical_sharding(aval.shape, aval.dtype, inferred)
     if not is_specified:
         return inferred
     # The rest is a spec with unconstrained dimensions (Auto axes beside Explicit ones). If the
     # compiler adds nothing to the type of the result, JAX spells the spec as the type does.
-    is_key = dtypes.issubdtype(aval.dtype, dtypes.extended)
     type_mesh = aval.sharding.mesh
-    if not is_key and not type_mesh.empty and not type_mesh._any_axis_manual:
+    if not _is_key_type(aval) and not type_mesh.empty and not type_mesh._any_axis_manual:
         type_hlo = aval.sharding._to_xla_hlo_sharding(aval.ndim)
         if op_shardings.are_hlo_shardings_equal(type_hlo, inferred._to_xla_hlo_sharding(aval.ndim)):
             mesh = pxla._abstract_to_concrete_mesh(type_mesh, inferred._device_assignment)

@@ -12,6 +12,7 @@ A shard_map over any other mesh goes to JAX's original function.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import io
 import os
 import sys
@@ -35,7 +36,9 @@ from jax._src.lib.mlir import ir  # values of a module
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
 from shardlab import _jax
+from shardlab._jax import device_hooks
 from shardlab._jax.axis_errors import explain_axis_errors
+from shardlab._jax.mesh_replacement import is_replacing_meshes
 from shardlab._jax.pending_deadlock import raise_pending_deadlock
 from shardlab._jax.refs import uses_refs
 
@@ -218,12 +221,27 @@ def _raise_on_tracer_print(is_enabled: bool) -> Iterator[None]:
         sys.stdout.write(output.getvalue())
 
 
+_runs_without_devices = contextvars.ContextVar("runs_without_devices", default=False)
+
+
+@contextlib.contextmanager
+def allow_abstract_mesh() -> Iterator[None]:
+    """Within this block a shard_map outside of jit runs on an AbstractMesh of virtual devices."""
+    token = _runs_without_devices.set(True)
+    try:
+        yield
+    finally:
+        _runs_without_devices.reset(token)
+
+
 def _resolve_mesh(mesh: Any, args: Any) -> Any:
     """Return the mesh that an eager call runs on, by JAX's own rules for an AbstractMesh."""
     context = mesh_lib.get_concrete_mesh()
     if not isinstance(mesh, AbstractMesh):
         return mesh
-    if _jax.is_virtual_kind(mesh):
+    # An unchanged program in simulated mode must pass arrays that say which devices to run on.
+    needs_devices = device_hooks.is_simulated() and not _runs_without_devices.get()
+    if _jax.is_virtual_kind(mesh) and (is_replacing_meshes() or not needs_devices):
         return context if context.abstract_mesh == mesh else mesh
     return shard_map_lib.get_mesh_from_args(args, mesh if context.empty else context)
 

@@ -14,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from shardlab import _jax
 from shardlab._jax import device_hooks, partitioner
-from shardlab._jax.shard_map_hooks import hook_shard_map
+from shardlab._jax.shard_map_hooks import allow_abstract_mesh, hook_shard_map
 from shardlab.simulator.interpreter.evaluate import evaluate_shard_map
 from shardlab.simulator.interpreter.shard_boundary import ShardedOutput
 from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
@@ -82,7 +82,8 @@ def _attach_shardings(
 
     @functools.wraps(mapped)
     def call_mapped(*args: Any) -> Any:
-        out = mapped(*args)
+        with allow_abstract_mesh():
+            out = mapped(*args)
         # `out_specs` may be a prefix of the tree of outputs.
         jax.tree.map(
             attach_to_leaves, out_specs, out, is_leaf=lambda x: isinstance(x, PartitionSpec)

@@ -1,4 +1,4 @@
-"""A pytest plugin that runs a library's own tests on 8 virtual devices, in simulated mode.
+"""A pytest plugin that runs the tests of a library on virtual devices, in simulated mode.
 
     pytest -p simulated_devices path/to/jax/tests/pjit_test.py
 
@@ -16,8 +16,9 @@ _mode = contextlib.ExitStack()
 
 
 def pytest_configure(config):
-    # Before any test file is imported: these read the devices at module level.
-    _mode.enter_context(simulated(devices=8))
+    # Before any test file is imported: these read the devices at module level. Without a number: a
+    # file may ask for fewer than 8 devices in XLA_FLAGS, and gets them on real devices too.
+    _mode.enter_context(simulated())
 
 
 def pytest_unconfigure(config):

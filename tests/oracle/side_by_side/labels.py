@@ -54,6 +54,14 @@ def shards_of_replicated_random_keys():
 
 
 @program
+def the_array_behind_random_keys_in_the_first_and_second_call():
+    seeds = put(np.arange(32, dtype=np.uint32).reshape(4, 8), "X", "Y")
+    make_keys = jax.jit(lambda seeds: jax.vmap(jax.vmap(jax.random.key))(seeds).T)
+    keys = [make_keys(seeds) for _ in range(3)]
+    return [(k.sharding, jax.random.key_data(k)) for k in keys]
+
+
+@program
 def addressable_data_of_a_replicated_array_is_the_first_copy():
     x = put(np.arange(4.0))
     return x.addressable_data(0), x.addressable_data(7), x.addressable_data(20)

@@ -206,6 +206,32 @@ def output_not_replicated():
 
 
 @program
+def an_abstract_mesh_takes_its_devices_from_the_argument():
+    f = jax.shard_map(
+        lambda x: jax.lax.psum(x, "data"),
+        mesh=mesh_2x4().abstract_mesh,
+        in_specs=P("data", "model"),
+        out_specs=P(None, "model"),
+    )
+    return f(put(np.arange(32.0).reshape(4, 8), "data", None))
+
+
+@program
+def an_abstract_mesh_without_devices():
+    mesh = mesh_2x4().abstract_mesh
+    return jax.shard_map(lambda x: x, mesh=mesh, in_specs=P("data"), out_specs=P("data"))(
+        np.zeros(8)
+    )
+
+
+@program
+def an_abstract_mesh_and_an_argument_on_another_mesh():
+    mesh = jax.make_mesh((8,), ("all",), axis_types=(AxisType.Auto,)).abstract_mesh
+    f = jax.shard_map(lambda x: x, mesh=mesh, in_specs=P("all"), out_specs=P("all"))
+    return f(put(np.zeros((8, 2)), "data", None))
+
+
+@program
 def wrong_number_of_specs():
     return map_over_mesh(lambda x, y: x + y, (P("data"),), P("data"))(np.zeros(8), np.zeros(8))
 

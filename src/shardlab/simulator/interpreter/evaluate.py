@@ -14,6 +14,7 @@ from typing import Any
 
 from shardlab import _jax
 from shardlab.errors import CannotSimulate, ManualAxisConstraint
+from shardlab.simulator.interpreter.auto_sums import AutoSum, find_auto_sums
 from shardlab.simulator.interpreter.deadlock import check_all_devices_arrive
 from shardlab.simulator.interpreter.partial_sums import (
     DeferredProduct,
@@ -48,7 +49,7 @@ from shardlab.simulator.interpreter.shard_boundary import (
 )
 from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
 from shardlab.simulator.interpreter.unreduced import (
-    SUMS,
+    REDUCTIONS,
     reshard,
     split_reduced_dims,
     unreduced_axes,
@@ -134,12 +135,13 @@ def _evaluate_jaxpr_lazily(axes: MeshAxes, jaxpr: Any, args: Sequence[Value]) ->
             else values[atom]
         )
 
-    for eqn in inner.eqns:
+    auto_sums = find_auto_sums(inner) if axes.keeps_partial_sums else {}
+    for index, eqn in enumerate(inner.eqns):
         # New operations get the user's source line: errors and XLA metadata point there.
         with _jax.source_of(eqn):
             ins = [read_atom(atom) for atom in eqn.invars]
             if axes.keeps_partial_sums:
-                outs = _evaluate_with_partial_sums(axes, eqn, ins)
+                outs = _evaluate_with_partial_sums(axes, eqn, ins, auto_sums.get(index))
             else:
                 outs = _evaluate_equation_lazily(axes, eqn, ins)
         for var, out in zip(eqn.outvars, outs, strict=True):
@@ -149,11 +151,16 @@ def _evaluate_jaxpr_lazily(axes: MeshAxes, jaxpr: Any, args: Sequence[Value]) ->
     return [read_atom(atom) for atom in inner.outvars]
 
 
-def _evaluate_with_partial_sums(axes: MeshAxes, eqn: Any, ins: list[Value]) -> Sequence[Value]:
+def _evaluate_with_partial_sums(
+    axes: MeshAxes, eqn: Any, ins: list[Value], auto_sum: AutoSum | None
+) -> Sequence[Value]:
     """Evaluate an equation outside of shard_map that may read or make unreduced values."""
     if eqn.primitive.name == "reshard":
         outs: Sequence[Value] = [reshard(axes, eqn, materialize(ins[0]))]
-    elif eqn.primitive.name in SUMS:
+    elif auto_sum is not None:
+        shards = auto_sum.split_operands(axes, [materialize(value) for value in ins])
+        outs = _evaluate_equation_lazily(axes, eqn, list(shards))
+    elif eqn.primitive.name in REDUCTIONS:
         shards = split_reduced_dims(axes, eqn, [materialize(value) for value in ins])
         outs = _evaluate_equation_lazily(axes, eqn, list(shards))
     else:

@@ -7,9 +7,9 @@ from typing import Any
 
 from shardlab import _jax
 from shardlab.simulator.interpreter.evaluate import evaluate_jaxpr
-from shardlab.simulator.interpreter.rules.reductions import psum
 from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
 from shardlab.simulator.interpreter.unreduced import (
+    combine_terms,
     split_shards,
     stack_partial_sums,
     unreduced_axes,
@@ -36,7 +36,10 @@ def evaluate_program(jaxpr: Any, args: Sequence[Any]) -> tuple[list[Any], list[A
         with_device_axes(axes, value, var.aval)
         for value, var in zip(evaluate_jaxpr(axes, jaxpr, ins), inner.outvars, strict=True)
     ]
-    totals = [psum(axes, value, tuple(value.device_axes)).array for value in values]
+    totals = [
+        combine_terms(axes, value, tuple(value.device_axes), var.aval).array
+        for value, var in zip(values, inner.outvars, strict=True)
+    ]
     terms = [stack_partial_sums(value) if value.device_axes else None for value in values]
     return list(map(_jax.match_weak_type, totals, jaxpr.out_avals)), terms
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from shardlab import _jax
-from shardlab.simulator.interpreter.rules.reductions import psum
+from shardlab.simulator.interpreter.rules.reductions import pmax, pmin, psum
 from shardlab.simulator.interpreter.shard_boundary import (
     place_partial_sum,
     shard_input,
@@ -52,6 +52,17 @@ def unreduced_mesh_sizes(jaxpr: Any) -> dict[str, int]:
 
 
 SUMS = frozenset({"dot_general", "reduce_sum", "scatter-add"})
+# From JAX 0.12 the terms may also be those of a maximum or minimum (`unreduced_kind` of a spec).
+REDUCTIONS = SUMS | {"reduce_max", "reduce_min"}
+_COMBINE_TERMS = {"sum": psum, "max": pmax, "min": pmin}
+
+
+def combine_terms(
+    axes: MeshAxes, value: StackedArray, names: Sequence[str], aval: Any
+) -> StackedArray:
+    """Add up the terms of an unreduced value of type `aval`, or take their maximum or minimum."""
+    kind = getattr(aval.sharding.spec, "unreduced_kind", None) if _jax.has_sharding(aval) else None
+    return _COMBINE_TERMS[getattr(kind, "name", "sum")](axes, value, names)
 
 
 def split_reduced_dims(
@@ -98,8 +109,11 @@ def reshard(axes: MeshAxes, eqn: Any, value: StackedArray) -> StackedArray:
     """Add up partial sums that the result no longer has, and split it into those that it has."""
     before, after = eqn.invars[0].aval, eqn.outvars[0].aval
     closed = unreduced_axes(before) - unreduced_axes(after)
-    value = psum(axes, value, axes.in_mesh_order(closed & set(value.device_axes)))
-    return split_shards(axes, value, before, unreduced_axes(after) - unreduced_axes(before))
+    closed_names = axes.in_mesh_order(closed & set(value.device_axes))
+    value = combine_terms(axes, value, closed_names, before)
+    # A sum inside `auto_axes` may be split already (`auto_sums.py`).
+    opened = unreduced_axes(after) - unreduced_axes(before) - set(value.device_axes)
+    return split_shards(axes, value, before, opened)
 
 
 def split_shards(

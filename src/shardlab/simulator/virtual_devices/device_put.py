@@ -110,6 +110,9 @@ def _put_value(x: Any, target: Any, copy: Any) -> Any:
             return x
         device_hooks.check_not_deleted(x)
     sharding = _target_sharding(x, target)
+    kind = getattr(getattr(sharding, "spec", None), "unreduced_kind", None)  # from JAX 0.12
+    if is_unreduced(sharding) and getattr(kind, "name", "sum") != "sum":
+        raise NotImplementedError  # as JAX does
     source_type = _jax.aval_of(x)
     # A real copy: the label belongs to the array object, and `x` keeps its own.
     with device_hooks.use_real_jax():
@@ -117,7 +120,7 @@ def _put_value(x: Any, target: Any, copy: Any) -> Any:
     if is_unreduced(sharding):
         if not isinstance(x, jax.Array):
             sharding.addressable_devices_indices_map(np.shape(x))  # JAX raises
-        elif getattr(x.sharding, "spec", None) == sharding.spec:
+        elif _has_same_terms(x.sharding, sharding):
             attach_partial_sums(new, attached_partial_sums(x))
         else:
             with device_hooks.use_real_jax():
@@ -128,6 +131,17 @@ def _put_value(x: Any, target: Any, copy: Any) -> Any:
     if copy == semantics.DONATE_INPUT and isinstance(x, jax.Array) and _reuses_buffer(x, sharding):
         x.delete()
     return new
+
+
+def _has_same_terms(before: Any, after: Any) -> bool:
+    """Return whether an array keeps its partial sums: the same axes, P() and P(None) alike."""
+    if not is_unreduced(before) or before.spec.unreduced != after.spec.unreduced:
+        return False
+    return _sharded_dims(before.spec) == _sharded_dims(after.spec)
+
+
+def _sharded_dims(spec: Any) -> dict[int, Any]:
+    return {dim: entry for dim, entry in enumerate(spec.partitions) if entry is not None}
 
 
 def _reuses_buffer(x: Any, sharding: Any) -> bool:

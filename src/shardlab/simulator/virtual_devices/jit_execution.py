@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AbstractMesh, Mesh, Sharding
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, Sharding
 
 from shardlab import _jax
 from shardlab._jax import device_hooks, partitioner
@@ -79,14 +79,18 @@ def _run_program(name: str, program: DischargedProgram, args: Any, placement: An
     jaxpr, arrays = program.jaxpr, program.array_arguments(args)
     for array in arrays:
         device_hooks.check_argument(array)
+    in_shardings = tuple(attached_sharding(array) for array in arrays)
     with device_hooks.use_real_jax(), raise_pending_deadlock():
         compiled = _compiled_program(jaxpr, program.donated)
         outs, partial_sums = compiled(*map(_to_traced_dtype, arrays, jaxpr.in_avals))
         # Now, not when the user reads the result: a callback may raise a deadlock.
         jax.block_until_ready(outs)
     device_hooks.check_nans(name, outs)
+    is_repeated = placement.is_repeated_call(in_shardings)
     for out, sharding in zip(outs, placement.outs, strict=True):
-        attach_sharding(out, sharding, committed=placement.committed)
+        is_key_label = is_repeated and isinstance(sharding, NamedSharding)
+        target = getattr(out, "_base_array", out) if is_key_label else out
+        attach_sharding(target, sharding, committed=placement.committed)
     for out, terms, aval in zip(outs, partial_sums, jaxpr.out_avals, strict=True):
         if terms is None and is_unreduced(sharding_of(out)):  # by out_shardings
             with device_hooks.use_real_jax():
