@@ -49,7 +49,7 @@ def test_a_page_has_its_code_blocks(tmp_path):
 def compare(tmp_path, **fields):
     (tmp_path / "repo").mkdir(exist_ok=True)
     options = argparse.Namespace(
-        folder=tmp_path, timeout=600.0, trace=False, keep=tmp_path / "keep"
+        folder=tmp_path, timeout=600.0, trace=False, keep=tmp_path / "keep", preludes={}
     )
     return compare_program(Program(name="small", repository="repo", **fields), options)
 
