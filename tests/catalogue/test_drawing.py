@@ -28,9 +28,9 @@ TITLES = {
 }
 
 
-def make_draw(seed, scale=2, **mesh_shape):
+def make_draw(seed, scale=2, number=0, **mesh_shape):
     mesh = Mesh(mesh_shape or {"data": 4})
-    return Draw(rng=np.random.default_rng(seed), mesh=mesh, scale=scale, number=0)
+    return Draw(rng=np.random.default_rng(seed), mesh=mesh, scale=scale, number=number)
 
 
 @pytest.mark.parametrize("scale", [1, 2])
@@ -54,6 +54,15 @@ def test_shards_of_distinct_numbers_are_never_alike():
         values = drawing.draw_distinct_shards(make_draw(seed), (8, 3))
         assert len(set(values.flat)) >= values.size - 1
         assert len({shard.tobytes() for shard in np.split(values, 4)}) == 4
+
+
+def test_the_third_case_has_numbers_that_clipping_changes():
+    for seed in range(50):
+        draw = make_draw(seed, number=2)
+        terms = drawing.draw_terms(draw, 6)
+        assert np.max(np.abs(terms)) > 1e6
+        assert terms.sum() == math.fsum(terms.tolist())
+        assert np.max(np.abs(drawing.draw_distinct_shards(draw, (8, 3)))) > 1e6
 
 
 def test_terms_tell_the_sum_from_its_multiples_and_from_one_shard():

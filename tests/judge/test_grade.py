@@ -250,8 +250,18 @@ def test_the_fix_of_a_gradient_depends_on_whether_jax_sums_it(variant, is_checke
     ("actual", "expected", "verdict"),
     [
         (3, 3, None),
-        (3.0, 3, None),
+        (3, 3.0, None),
         (np.int32(3), 3, None),
+        ((np.int64(4), 2), (4, 2), None),
+        ([4.0, 2.0], np.array([4, 2], np.float32), None),
+        (3.0, 3, ("DTYPE", "result is 3.0, expected 3.")),
+        (4.0, 3, ("WA", "result is 4, expected 3.")),
+        ([4, 2], (4, 2), ("DTYPE", "result is [4, 2], expected (4, 2).")),
+        (
+            np.array([4, 2], np.int32),
+            np.array([4, 2], np.float32),
+            ("DTYPE", "result is an array of int32, expected floats."),
+        ),
         (np.asarray(True), True, None),
         ((1, 2), [1, 2], None),
         (float("nan"), float("nan"), None),
@@ -296,6 +306,16 @@ def test_cases_are_drawn_from_seeds_of_their_own():
     assert len({case.seed for case in cases}) == len(cases)
     assert make_cases(part, 5, 2) == cases
     assert not {case.seed for case in cases} & {case.seed for case in make_cases(part, 6, 2)}
+
+
+def test_the_meshes_that_a_part_lists_are_drawn_where_they_are_renamed_or_permuted():
+    texts = ("data=1", "rows=4", "data=2,model=4", "data=4 permuted")
+    part = replace(make_case().part, axes=(), meshes=texts)
+    drawn = [make_cases(part, seed, 2) for seed in range(40)]
+    assert {(str(case[0].mesh), str(case[2].mesh)) for case in drawn} == {texts[::2]}
+    assert len({case[1].mesh.axis_names for case in drawn}) > 30
+    assert {case[3].mesh.axis_names[0] for case in drawn} == {"data"}
+    assert len({case[3].mesh.device_ids for case in drawn}) > 20
 
 
 @pytest.mark.parametrize("axes", [("data",), ("data", "model")])

@@ -86,10 +86,14 @@ def draw_terms(draw: Draw, shard_size: int) -> FloatArray:
 def _scale_some(draw: Draw, values: FloatArray) -> FloatArray:
     """Return values times a power of two in some cases: very large numbers, as exact as before.
 
-    Never in the second case, where small differences count.
+    Never in the second case, where small differences count; always in the third, so that no
+    judgement accepts a result that is clipped.
     """
-    if draw.scale == 1 or draw.number == 1 or draw.rng.random() < 0.75:
+    is_scaled = draw.rng.random() < 0.25 or draw.number == 2
+    if draw.scale == 1 or draw.number == 1 or not is_scaled:
         return values
+    if draw.number == 2:
+        return np.ldexp(values, int(draw.rng.integers(30, 61))).astype(np.float32)
     return np.ldexp(values, int(draw.rng.integers(1, 61))).astype(np.float32)
 
 

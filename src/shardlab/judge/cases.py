@@ -27,6 +27,7 @@ _DRAWN_AXES = (
     "seq",
     "host",
 )
+_PERMUTED = " permuted"  # suffix of a mesh whose devices are in another order
 _N_HOST_DEVICES = 8
 _N_MESHLESS_CASES = 3
 
@@ -89,9 +90,17 @@ def _list_test_meshes(part: Part, sequence: np.random.SeedSequence | None) -> It
         for number in range(_N_MESHLESS_CASES):
             yield _TestMesh(f"one device, case {number + 1}", None)
         return
-    meshes = [_parse_test_mesh(text) for text in part.meshes or default_test_meshes(part.axes)]
-    if sequence is not None and not part.meshes:
-        meshes[-2:] = _draw_test_meshes(part.axes, np.random.default_rng(sequence))
+    texts = part.meshes or default_test_meshes(part.axes)
+    meshes = [_parse_test_mesh(text) for text in texts]
+    if sequence is not None:
+        # A part that lists its meshes need not name their axes.
+        axes = part.axes or parse_mesh(texts[0]).axis_names
+        renamed, permuted = _draw_test_meshes(axes, np.random.default_rng(sequence))
+        for index, text in enumerate(texts):
+            if text.endswith(_PERMUTED):
+                meshes[index] = permuted
+            elif _has_renamed_axes(meshes[index].mesh):
+                meshes[index] = renamed
     yield from meshes
     large = (
         default_simulated_meshes(part.axes)
@@ -134,7 +143,7 @@ def default_test_meshes(axes: tuple[str, ...]) -> tuple[str, ...]:
 def _draw_test_meshes(axes: tuple[str, ...], rng: np.random.Generator) -> Iterator[_TestMesh]:
     """Yield a mesh with other axis names, and one with devices in another order, as drawn.
 
-    They take the places of the last two default meshes.
+    They take the places of such meshes in the list of the part.
     """
     words = rng.choice(_DRAWN_AXES, 2, replace=False).tolist()
     names = [
@@ -176,12 +185,15 @@ def default_simulated_meshes(axes: tuple[str, ...]) -> tuple[str, ...]:
 
 def _parse_test_mesh(text: str) -> _TestMesh:
     """Return a mesh with its name; the suffix `permuted` means devices in another order."""
-    plain = text.removesuffix(" permuted")
+    plain = text.removesuffix(_PERMUTED)
     mesh = parse_mesh(plain)
     if plain == text:
-        is_renamed = mesh.axis_names[0] == _RENAMED_AXES[0]
-        return _TestMesh(f"{text}, axes renamed" if is_renamed else text, mesh)
+        return _TestMesh(f"{text}, axes renamed" if _has_renamed_axes(mesh) else text, mesh)
     n = mesh.n_devices
     # Neither sorted nor a rotation, so that no arithmetic on device ids gives the position.
     order = [*reversed(range(1, n, 2)), *range(0, n, 2)]  # such as 3, 1, 0, 2
     return _TestMesh(f"{plain}, devices {order}", Mesh(mesh.shape, device_ids=order))
+
+
+def _has_renamed_axes(mesh: Mesh | None) -> bool:
+    return mesh is not None and mesh.axis_names[0] == _RENAMED_AXES[0]

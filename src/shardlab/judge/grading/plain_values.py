@@ -28,6 +28,10 @@ def _compare_values(case: Case, actual: Any, expected: Any, name: str) -> Iterat
         if not isinstance(actual, (list, tuple)) or len(actual) != len(expected):
             yield _difference("SHAPE", name, _short_repr(actual), _short_repr(expected))
             return
+        if isinstance(expected, tuple) and isinstance(actual, list):
+            texts = _short_repr(actual), _short_repr(expected)
+            yield _difference("DTYPE", name, *texts, fix="return a tuple, not a list.")
+            return
         for number, (item, expected_item) in enumerate(zip(actual, expected, strict=True)):
             yield from _compare_values(case, item, expected_item, f"{name}[{number}]")
     elif isinstance(expected, (bool, int, float, np.ndarray, np.generic)):
@@ -80,6 +84,13 @@ def _compare_numbers(case: Case, actual: Any, expected: Any, name: str) -> Itera
         )
     elif not is_close(array, expected, absolute_tolerance(case, expected)):
         yield _difference("WA", name, *pair_texts(array, expected))
+    elif expected.dtype.kind in "iu" and is_float(array.dtype):
+        texts = _short_repr(actual), array_text(expected)
+        yield _difference("DTYPE", name, *texts, fix="return an int, not a float.")
+    # A Python int is a float for every purpose, an int32 array is not a float array.
+    elif expected.ndim and is_float(expected.dtype) and array.dtype.kind in "iu":
+        sentence = f"{name} is an array of {array.dtype}, expected floats."
+        yield Verdict(code="DTYPE", what=sentence, fix="return an array of floats.")
 
 
 def _short_repr(value: Any) -> str:

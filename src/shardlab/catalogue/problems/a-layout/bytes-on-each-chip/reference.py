@@ -2,6 +2,8 @@
 
 import math
 
+import numpy as np
+
 from shardlab import Spec
 from shardlab.catalogue.drawing import draw_mesh_shape, draw_size, draw_spec, shard_counts
 
@@ -14,6 +16,13 @@ _ITEM_BYTES = {
     "uint8": 1,
     "int16": 2,
     "float64": 8,
+    "bool": 1,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "uint32": 4,
+    "int64": 8,
+    "complex64": 8,
+    "complex128": 16,
 }
 _NAMES = ("embed", "kernel", "w", "b", "scale", "step")
 
@@ -32,9 +41,14 @@ def inputs(draw):
         specs[name] = draw_spec(draw, rank, mesh_shape)
         shapes[name] = _draw_shape(draw, rank, specs[name], mesh_shape)
     if draw.number in (4, 5):
-        # Gigabytes, and an odd number of bytes: more than an int32 or a float32 represents.
-        shapes["table"], specs["table"] = ((int(draw.rng.integers(5, 99)) << 29,), "int16"), Spec()
-        shapes["mask"], specs["mask"] = ((2 * draw_size(draw) + 1,), "uint8"), Spec()
+        # Gigabytes, then almost 2^53; and an odd number of elements: more than an int32 or a
+        # float32 represents.
+        low, high, shift = (5, 99, 29) if draw.number == 4 else (256, 511, 43)
+        rows = int(draw.rng.integers(low, high)) << shift
+        shapes["table"], specs["table"] = ((rows,), "int16"), Spec()
+        shapes["mask"], specs["mask"] = (((1 << 24) + 2 * draw_size(draw) + 1,), "uint8"), Spec()
+    if draw.number in (6, 7):
+        shapes, specs = _every_dtype(draw, shapes, specs)
     return {"shapes": shapes, "specs": specs, "mesh_shape": mesh_shape}
 
 
@@ -73,16 +87,28 @@ def _every_kind(draw):
         name: _draw_shape(draw, ranks[name], spec, mesh_shape) for name, spec in specs.items()
     }
     shapes["kernel"] = (shapes["kernel"][0], "bfloat16")
+    # The same shape and dtype as the kernel, but a full copy on every device.
+    shapes["query"], specs["query"] = shapes["kernel"], Spec()
     return {"shapes": shapes, "specs": specs, "mesh_shape": mesh_shape}
 
 
 def _three_names(draw):
-    """An array on a tuple of three mesh axes, and one on two of them."""
+    """An array on a tuple of three mesh axes, one on two of them, and one of five dimensions."""
     names = draw.rng.permutation(["data", "model", "pod"]).tolist()
     mesh_shape = {name: int(draw.rng.integers(2, 5)) for name in sorted(names)}
     specs = {"kernel": Spec(None, tuple(names)), "embed": Spec(tuple(names[1:]), names[0])}
     shapes = {name: _draw_shape(draw, 2, spec, mesh_shape) for name, spec in specs.items()}
+    specs["experts"] = Spec(None, names[2], None, names[0], names[1])
+    shapes["experts"] = _draw_shape(draw, 5, specs["experts"], mesh_shape)
     return {"shapes": shapes, "specs": specs, "mesh_shape": mesh_shape}
+
+
+def _every_dtype(draw, shapes, specs):
+    """Add an array of every dtype, each of another size and replicated."""
+    sizes = draw.rng.choice(np.arange(1, 99), len(_ITEM_BYTES), replace=False).tolist()
+    pairs = zip(sizes, _ITEM_BYTES, strict=True)
+    arrays = {f"of_{dtype}": ((size,), dtype) for size, dtype in pairs}
+    return {**shapes, **arrays}, {**specs, **dict.fromkeys(arrays, Spec())}
 
 
 def _draw_shape(draw, rank, spec, mesh_shape):

@@ -47,6 +47,8 @@ def inputs_2(draw):
         return _fewer_elements_than_devices(draw)
     if draw.number in (9, 10):
         return _three_names(draw)
+    if 11 <= draw.number < 15:
+        return _six_dimensions(draw)
     rank = int(draw.rng.integers(0, 5))
     mesh_shape = draw_mesh_shape(draw, n_axes=int(draw.rng.integers(1, 5)), max_size=9)
     arguments = _inputs_2(draw, rank, draw_spec(draw, rank, mesh_shape), mesh_shape)
@@ -101,7 +103,25 @@ def _three_names(draw):
     arguments = _inputs_2(draw, 2, Spec(None, tuple(names)), mesh_shape)
     if draw.number == 9:
         return arguments
-    return {**arguments, "shape": tuple(size << 32 for size in arguments["shape"])}
+    # Odd shards: a float32 does not represent them.
+    counts = shard_counts(arguments["spec"], 2, mesh_shape)
+    shape = tuple(count * ((draw_size(draw) << 32) + 1) for count in counts)
+    return {**arguments, "shape": shape}
+
+
+def _six_dimensions(draw):
+    """Sharded dimensions after the fourth, and one after the last entry of the spec."""
+    names = draw.rng.permutation(["data", "model", "pod", "x"]).tolist()
+    mesh_shape = {name: int(draw.rng.integers(2, 5)) for name in sorted(names)}
+    spec = Spec(names[0], None, None, names[1], (names[2], names[3]))
+    counts = shard_counts(spec, 6, mesh_shape)
+    shape = tuple(count * size for count, size in zip(counts, _draw_sizes(draw, 6), strict=True))
+    return {"shape": shape, "spec": spec, "mesh_shape": mesh_shape}
+
+
+def _draw_sizes(draw, count):
+    """Return sizes from a wide range, so that no two cases have the same."""
+    return draw.rng.integers(2, 100, count).tolist()
 
 
 def _product_does_not_divide(draw):

@@ -28,6 +28,12 @@ def inputs(draw):
         orders = (third, second, first), (first, third, second), (second, first, third)
         names = orders[draw.number - 7]
         rank, spec = 2, Spec(names) if draw.rng.integers(0, 2) else Spec(None, names)
+    elif draw.number < 15:  # four mesh axes, and six dimensions, each of them sharded and not
+        names = draw.rng.permutation(["data", "model", "pod", "x"]).tolist()
+        mesh_shape = dict.fromkeys(names, 2)
+        first, second, third, fourth = draw.rng.permutation(names).tolist()
+        entries = [None, first, None, fourth, (third, second), None]
+        rank, spec = 6, Spec(*entries[draw.number - 10 :], *entries[: draw.number - 10])
     counts = shard_counts(spec, rank, mesh_shape)
     shape = tuple(count * draw_size(draw) for count in counts)
     if draw.number == 9:  # more elements than an int32 counts

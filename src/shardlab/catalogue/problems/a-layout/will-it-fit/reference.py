@@ -8,6 +8,7 @@ from shardlab.catalogue.drawing import draw_mesh_shape, draw_size, draw_spec, sh
 _ITEM_BYTES = {"float32": 4, "bfloat16": 2}
 _MOMENTS = {"sgd": 0, "momentum": 1, "adam": 2}
 _FIRST_LARGE = 27  # of 36 cases
+_THREE_NAMES_CASES = (6, 8, 10, 12, 14, 16)
 _NAMES = ("embed", "kernel", "w", "b", "scale")
 
 
@@ -15,6 +16,8 @@ def inputs(draw):
     # Exactly enough and one byte too few separate every wrong sum from the right one. The first six
     # are every optimizer with both; in the others everything is drawn.
     model = _any_model if draw.number > 6 and draw.number % 2 else _every_kind
+    if draw.number in _THREE_NAMES_CASES:
+        model = _three_names
     params, spec, mesh_shape = model(draw)
     if draw.number < 6:
         optimizer, spare_bytes = list(_MOMENTS)[draw.number % 3], -(draw.number // 3)
@@ -24,6 +27,9 @@ def inputs(draw):
         params, spec = _add_table(draw, params, spec)
         number = draw.number - _FIRST_LARGE
         optimizer, spare_bytes = list(_MOMENTS)[number % 3], (0, -1, -(1 << 32))[number // 3]
+    elif draw.number in _THREE_NAMES_CASES:
+        optimizer = str(draw.rng.choice(list(_MOMENTS)))
+        spare_bytes = -(draw.number // 2 % 2)
     else:
         optimizer = str(draw.rng.choice(list(_MOMENTS)))
         spare_bytes = int(draw.rng.choice([0, 0, 0, -1, -1, -1, 1, draw.rng.integers(-500, 500)]))
@@ -75,6 +81,20 @@ def _add_table(draw, params, spec):
     items = [*params.items()]
     items.insert(int(draw.rng.integers(0, len(items) + 1)), ("table", (shape, "bfloat16")))
     return dict(items), {**spec, "table": Spec()}
+
+
+def _three_names(draw):
+    """A parameter on a tuple of three mesh axes, and one of five dimensions."""
+    names = draw.rng.permutation(["data", "model", "pod"]).tolist()
+    mesh_shape = {name: int(draw.rng.integers(2, 5)) for name in sorted(names)}
+    spec = {"kernel": Spec(None, tuple(names)), "w": Spec(None, names[2], None, names[0], names[1])}
+    params = {"kernel": _draw_param(draw, 2, spec["kernel"], mesh_shape)}
+    # Sizes from a wide range, so that no two cases have the same.
+    sizes = draw.rng.integers(2, 100, 5).tolist()
+    counts = shard_counts(spec["w"], 5, mesh_shape)
+    shape = tuple(count * size for count, size in zip(counts, sizes, strict=True))
+    params["w"] = (shape, str(draw.rng.choice(list(_ITEM_BYTES))))
+    return params, spec, mesh_shape
 
 
 def _any_model(draw):

@@ -1,9 +1,13 @@
 """Draw inputs from a seed and compute the expected result in plain NumPy."""
 
+import math
+
 import numpy as np
 
 from shardlab import Spec
 from shardlab.catalogue.drawing import draw_exact, draw_size
+
+_SMALLEST_MAXIMUM, _LARGEST_MAXIMUM = 1e-31, 1e33  # absolute values that the statement allows
 
 
 def inputs(draw):
@@ -14,19 +18,28 @@ def inputs(draw):
     largest = np.max(np.abs(x)) + np.float32(draw_size(draw))
     # The largest absolute value is anywhere, of either sign, and sometimes there twice.
     is_negative = draw.number == 2 or (draw.number != 3 and draw.rng.random() < 0.5)
-    row = {6: shape[0] - 1, 7: 0}.get(draw.number, draw.rng.integers(0, shape[0]))
-    x[row, draw.rng.integers(0, shape[1])] = -largest if is_negative else largest
+    row, column = draw.rng.integers(0, shape[0]), draw.rng.integers(0, shape[1])
+    row, column = {6: (-1, -1), 7: (0, 0)}.get(draw.number, (row, column))
+    x[row, column] = -largest if is_negative else largest
     if draw.number < 6 and draw.rng.random() < 0.3:
         x.flat[draw.rng.integers(0, x.size)] = -largest
-    return {"x": np.ldexp(x, _draw_exponent(draw)).astype(np.float32)}
+    return {"x": np.ldexp(x, _draw_exponent(draw, float(largest))).astype(np.float32)}
 
 
-def _draw_exponent(draw):
+def _draw_exponent(draw, largest):
     """Return a power of two: from far below a usual epsilon to where squares overflow."""
     if draw.scale == 1:
         return 0
-    low, high = {4: (-100, -70), 5: (70, 101)}.get(draw.number, (-100, 101))
-    return int(draw.rng.integers(low, high))
+    # In two cases the largest absolute value is within a factor of two of what is allowed.
+    if draw.number == 4:
+        return math.ceil(math.log2(_SMALLEST_MAXIMUM / largest))
+    if draw.number == 5:
+        return math.floor(math.log2(_LARGEST_MAXIMUM / largest))
+    return int(draw.rng.integers(-100, 101))
+
+
+def accepts(mesh, x):
+    return _SMALLEST_MAXIMUM <= np.max(np.abs(x)) <= _LARGEST_MAXIMUM
 
 
 def expected(mesh, x):

@@ -3,7 +3,7 @@
 from shardlab import Spec
 from shardlab.catalogue.drawing import draw_distinct_shards, draw_size
 
-_TWO_AXES_CASE = 5
+_SECOND_AXIS_CASE, _TWO_AXES_CASE = 4, 5  # meshes with two axes
 
 
 def inputs(draw):
@@ -11,6 +11,9 @@ def inputs(draw):
     # Divisible by the number of devices, so that every spec fits.
     shape = (n * draw_size(draw), n * draw_size(draw))
     specs = _all_specs(draw.mesh)
+    if draw.number == _SECOND_AXIS_CASE:
+        # The second mesh axis alone shards a dimension.
+        specs = [s for s in specs if (draw.mesh.axis_names[1],) in s.axes]
     if draw.number == _TWO_AXES_CASE:
         # At least one target moves data, needs no all-gather, and is not simply the columns.
         first = draw.mesh.axis_names[0]

@@ -5,11 +5,10 @@ from shardlab.catalogue.drawing import draw_distinct_shards, draw_size
 
 
 def inputs(draw):
-    # On four devices a shard has several rows, so that mixed rows are detected.
-    shard_rows = draw_size(draw, low=2 if draw.number == 2 else 1)
-    return {
-        "x": draw_distinct_shards(draw, (draw.mesh.axis_sizes[0] * shard_rows, draw_size(draw)))
-    }
+    # On two and four devices a shard has several rows, so that mixed rows are detected.
+    rows = draw.mesh.axis_sizes[0] * draw_size(draw, low=2 if draw.number in (1, 2) else 1)
+    columns = rows if draw.number == 1 else draw_size(draw)
+    return {"x": draw_distinct_shards(draw, (rows, columns))}
 
 
 def expected(mesh, x):

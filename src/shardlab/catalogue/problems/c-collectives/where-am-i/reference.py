@@ -5,10 +5,20 @@ import numpy as np
 from shardlab import Spec
 from shardlab.catalogue.drawing import draw_size
 
+_MAX_IDS = 1 << 17  # that the statement allows
+
 
 def inputs(draw):
+    n_devices = draw.mesh.axis_sizes[0]
+    if draw.scale > 1 and draw.number == 3:  # more ids than 16 bits count
+        n = int(draw.rng.integers(_MAX_IDS // 2 + n_devices, _MAX_IDS + 1))
+        return {"n": n // n_devices * n_devices}
     # On four devices a shard has several ids, so that other orders are detected.
-    return {"n": draw.mesh.axis_sizes[0] * draw_size(draw, low=2 if draw.number == 2 else 1)}
+    return {"n": n_devices * draw_size(draw, low=2 if draw.number == 2 else 1)}
+
+
+def accepts(mesh, n):
+    return 1 <= n <= _MAX_IDS and n % mesh.axis_sizes[0] == 0
 
 
 def expected(mesh, n):

@@ -9,7 +9,7 @@ def bytes_per_device(shapes, specs, mesh_shape):
     total = 0
     for shape, dtype in shapes.values():
         shard_count = math.prod(mesh_shape.values())
-        total += math.prod(shape) / shard_count * jnp.dtype(dtype).itemsize
+        total += math.prod(shape) // shard_count * jnp.dtype(dtype).itemsize
     return total
 
 
