@@ -7,8 +7,9 @@ from shardlab import Spec
 
 def inputs(draw):
     rng, n = draw.rng, draw.mesh.axis_sizes[0]
-    # One case has the most layers that the statement allows, and one an odd number of them.
-    layers = {2: 1 + 2 * int(rng.integers(3, 6)), 3: 12}.get(draw.number, int(rng.integers(6, 13)))
+    # One case has the most layers that the statement allows, and two an odd number of them.
+    odd = 1 + 2 * int(rng.integers(3, 6))
+    layers = {2: odd, 3: 12, 4: odd}.get(draw.number, int(rng.integers(6, 13)))
     rows = int(rng.integers(1, 2 + draw.scale))
     # Wide enough that a full layer is larger than the activations of a device.
     width = n * int(rng.integers(max(1, 16 // n), max(2, 24 // n) + 1))
