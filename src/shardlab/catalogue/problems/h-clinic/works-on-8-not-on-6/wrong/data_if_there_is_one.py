@@ -1,4 +1,4 @@
-# SHAPE: an axis called data that is not the first one is taken for it
+# SPEC: an axis called data that is not the first one is taken for it
 import jax
 from jax.sharding import PartitionSpec as P
 
