@@ -10,17 +10,38 @@ from shardlab.judge.protocol.values import Key
 
 def inputs(draw):
     rng = draw.rng
+    rows, features, p = _draw_size_and_rate(draw)
+    if draw.scale > 1:
+        # Nearly all, and nearly none. There are enough elements to tell such a rate from its
+        # neighbors: about 65 are kept, or about 80 dropped.
+        if draw.number == 0:
+            rows, features, p = 128, 256, 0.998
+        elif draw.number == 1:
+            rows, features, p = 64, 32, int(rng.integers(18, 25)) / 1000
+        elif draw.number in (2, 9):
+            p = int(rng.integers(40, 61)) / 100
+    x = _draw_x(draw, rows, features)
+    if draw.number == 2 and draw.scale > 1:
+        x *= 2**12  # large elements are dropped as often as others
+    return {"key": Key(int(rng.integers(1 << 31))), "x": x, "p": p}
+
+
+def _draw_size_and_rate(draw):
+    rng = draw.rng
     # At least 64 elements per device, so that two devices do not draw the same mask by chance.
     rows, features = int(rng.integers(2, 5)) * 2 * draw.scale, int(rng.integers(8, 13))
     if rng.random() < 0.2:  # one row, or one feature
         rows, features = rng.permutation([1, rows * features])
-    shape = (draw.mesh.axis_sizes[0] * rows, features)
-    # Never 0, so every 0 in the result is a dropped element.
-    x = (rng.integers(1, 10, shape) * rng.choice([-1, 1], shape)).astype(np.float32)
     # Any rate: now and then none or nearly all, for which most masks are equal anyway.
     kind = rng.random()
     p = 0.0 if kind < 0.1 else 0.95 if kind < 0.2 else int(rng.integers(20, 81)) / 100
-    return {"key": Key(int(rng.integers(1 << 31))), "x": x, "p": p}
+    return rows, features, p
+
+
+def _draw_x(draw, rows, features):
+    shape = (draw.mesh.axis_sizes[0] * rows, features)
+    # Never 0, so every 0 in the result is a dropped element.
+    return (draw.rng.integers(1, 10, shape) * draw.rng.choice([-1, 1], shape)).astype(np.float32)
 
 
 def expected(mesh, key, x, p):
@@ -50,17 +71,22 @@ def properties(mesh, inputs, result):
         or _find_repeated_mask(mesh, mask, p)
         or _check_independence(mesh, mask, p)
         or _check_counts(mesh, mask, p)
+        or _check_positions(mesh, mask, p)
     )
 
 
 def inputs_2(draw):
-    rng, arguments = draw.rng, inputs(draw)
-    del arguments["key"]
-    # Three or four steps, in any order: one key occurs twice, the others once.
-    keys = [Key(int(seed)) for seed in rng.integers(1 << 31, size=rng.integers(2, 4))]
+    rng = draw.rng
+    rows, features, p = _draw_size_and_rate(draw)
+    # On four devices a rate for which equal masks are no accident.
+    p = int(rng.integers(40, 61)) / 100 if draw.number == 2 else p
+    # Four steps, in any order: one key occurs twice, the others once. One other key has the same
+    # low bits, and one is the next: adding a device's index to a key gives the key of another step.
+    seed = int(rng.integers(1 << 30))
+    keys = [Key(seed), Key(seed + (1 << int(rng.integers(16, 30)))), Key(seed + 1)]
     steps = [*keys, keys[0]]
     steps = [steps[number] for number in rng.permutation(len(steps))]
-    return {"keys": tuple(steps), **arguments}
+    return {"keys": tuple(steps), "x": _draw_x(draw, rows, features), "p": p}
 
 
 def expected_2(mesh, keys, x, p):
@@ -81,7 +107,22 @@ def properties_2(mesh, inputs, result):
             return [f"keys[{i}] and keys[{j}] are the same key, but give different masks."]
         if keys[i] != keys[j] and is_same_mask and _is_unlikely(inputs["p"], masks[i].size):
             return [f"keys[{i}] and keys[{j}] are different keys, but give the same mask."]
+        pair = _find_shared_mask(mesh, masks[i], masks[j], inputs["p"])
+        if keys[i] != keys[j] and pair:
+            return [
+                f"Shard {pair[0]} with keys[{i}] and shard {pair[1]} with keys[{j}] have the same "
+                "mask, but the keys are different."
+            ]
     return []
+
+
+def _find_shared_mask(mesh, mask, other_mask, p):
+    """Return two shards, one of each mask, that are equal; None if there are none."""
+    shards, other_shards = (np.split(step, mesh.axis_sizes[0]) for step in (mask, other_mask))
+    for i, j in itertools.product(range(len(shards)), repeat=2):
+        if np.array_equal(shards[i], other_shards[j]) and _is_unlikely(p, shards[i].size):
+            return i, j
+    return None
 
 
 def _is_unlikely(p, size):
@@ -143,3 +184,17 @@ def _check_counts(mesh, mask, p):
                 "independently give different numbers."
             ]
     return []
+
+
+def _check_positions(mesh, mask, p):
+    """Report a position that every shard keeps, or that every shard drops."""
+    n = mesh.axis_sizes[0]
+    shards = mask.reshape(n, -1, mask.shape[1])
+    if shards[0].size * max(p, 1 - p) ** n > 1e-7:
+        return []  # too few shards: this happens by chance
+    constant = np.argwhere(shards.all(axis=0) | ~shards.any(axis=0))
+    if not len(constant):
+        return []
+    position = tuple(map(int, constant[0]))
+    verb = "keeps" if shards[(0, *position)] else "drops"
+    return [f"Each of the {n} shards {verb} the element at {list(position)} of its rows."]

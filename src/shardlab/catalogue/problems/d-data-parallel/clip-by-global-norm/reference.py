@@ -4,12 +4,12 @@ import numpy as np
 
 from shardlab import Spec
 
-NAMES = ("bias", "embed", "head", "norm", "scale", "w")
+NAMES = ("bias", "down", "embed", "head", "key", "norm", "query", "scale", "up", "value", "w")
 
 
 def inputs(draw):
     rng = draw.rng
-    specs = draw_specs(rng, *draw.mesh.axis_names[:2])
+    specs = draw_specs(draw, *draw.mesh.axis_names[:2])
     grads = {}
     for name, spec in specs.items():
         # Each sharded dimension is divisible by the shards along it.
@@ -18,17 +18,22 @@ def inputs(draw):
         # Replicated ones are large, so that counting them once per device changes the norm visibly.
         grad += 0 if any(spec) else np.copysign(5, grad)
         grads[name] = grad
+    if draw.number == 3 and draw.scale > 1:
+        # A leaf without dimensions: the temperature of a softmax, or a learned scale.
+        grads["temperature"] = np.float32(rng.choice([-7, 7]))
+        specs["temperature"] = Spec()
     # From norms near 1e-4, which an epsilon changes, to norms near 1e4: the square of a norm below
     # 1 is smaller, that of any other is larger. A power of two, so that no element is rounded.
     exponent = {1: -3.6, 4: -3.6, 5: -3.6, 6: 3.6, 9: 1.0}.get(draw.number, rng.uniform(-3.6, 3.6))
     magnitude = 2.0 ** np.round(np.log2(10**exponent / global_norm(grads)))
-    grads = {name: np.float32(magnitude * grad) for name, grad in grads.items()}
-    # At random, above the norm (unchanged), below it, near it, or too large to matter; one case of
-    # each kind on several devices is certain.
+    grads = {name: np.asarray(magnitude * grad, np.float32) for name, grad in grads.items()}
+    # At random, above the norm (unchanged), below it, far below it, near it, or too large to
+    # matter; one case of each kind on several devices is certain.
     kinds = ("below", "just below", "just above", "above", "huge")
-    fixed_kinds = {1: "just below", 4: "below", 5: "above", 6: "just below", 7: "just above"}
+    fixed_kinds = {1: "just below", 4: "far below", 5: "above", 6: "just below", 7: "just above"}
     kind = fixed_kinds.get(draw.number, "below" if draw.number == 9 else kinds[rng.integers(5)])
     ratio = {
+        "far below": 10 ** rng.uniform(-4, -3),
         "below": rng.uniform(0.1, 0.9),
         "just below": 0.9995,
         "just above": 1.0005,
@@ -39,8 +44,9 @@ def inputs(draw):
     return {"grads": grads, "specs": specs, "max_norm": max_norm}
 
 
-def draw_specs(rng, a, b):
+def draw_specs(draw, a, b):
     """Return a spec for each gradient: sharded over no mesh axis, over one, over both."""
+    rng = draw.rng
     entries = [
         (),
         [(a,), (None, a), (a, None)][rng.integers(3)],
@@ -49,6 +55,13 @@ def draw_specs(rng, a, b):
     ]
     # Now and then one more that is replicated, or sharded.
     entries += [[], [(None, None)], [(None, b)]][rng.integers(3)]
+    # A third dimension that is sharded; one leaf alone; and more leaves than usual.
+    if draw.number in (4, 5) and draw.scale > 1:
+        entries.append((None, None, b if draw.number == 4 else a))
+    if draw.number == 2 and draw.scale > 1:
+        entries = [[(b,), (None, b), ((a, b),)][rng.integers(3)]]
+    if draw.number == 3 and draw.scale > 1:
+        entries += entries[:4]
     names = rng.permutation(NAMES)[: len(entries)]
     return {str(name): Spec(*entry) for name, entry in sorted(zip(names, entries, strict=True))}
 

@@ -8,17 +8,31 @@ from shardlab import Spec
 def inputs(draw):
     rng, n = draw.rng, draw.mesh.axis_sizes[0]
     rows, d_in, d_out = map(int, rng.integers(1, 3 + draw.scale, 3))
+    if draw.number == 3:
+        d_in = d_out = int(rng.integers(2, 5))  # a square w could be transposed by mistake
     params = {"w": draw.numbers(d_in, d_out), "b": draw.numbers(d_out)}
     if draw.number == 2:
         params["b"][0] = 0  # a bias that is 0, whatever the others are
     x, y = draw.numbers(n * rows, d_in), draw.numbers(n * rows, d_out)
     # The gradient in b is never 0, so that a step of the wrong length is visible.
     y[0] += (x @ params["w"] + params["b"] - y).sum(0) == 0
-    return {"params": params, "x": x, "y": y, "lr": int(rng.integers(1, 150)) / 100}
+    if draw.number == 6 and draw.scale > 1:
+        # Errors above 1e4 and gradients above 1e6. A power of two rounds nothing.
+        x, y, params["b"] = (np.float32(2**10 * array) for array in (x, y, params["b"]))
+    return {"params": params, "x": x, "y": y, "lr": draw_rate(draw)}
+
+
+def draw_rate(draw):
+    """Return a learning rate; no step at all, a very short one and the longest are certain."""
+    if draw.scale == 1:
+        return int(draw.rng.integers(1, 150)) / 100
+    # Four digits: a rate that is rounded to two would be another one.
+    low, high = {2: (0.0005, 0.004), 3: (1.6, 2), 4: (0, 0)}.get(draw.number, (0.001, 2))
+    return round(float(draw.rng.uniform(low, high)), 4)
 
 
 def accepts(mesh, params, x, y, lr):
-    return lr > 0
+    return 0 <= lr <= 2
 
 
 def expected(mesh, params, x, y, lr):

@@ -7,11 +7,15 @@ from shardlab import Spec
 
 def inputs(draw):
     rng, n = draw.rng, draw.mesh.axis_sizes[0]
-    # One case has the most layers that the statement allows, and one an odd number of them.
-    layers = {2: 1 + 2 * int(rng.integers(3, 6)), 3: 12}.get(draw.number, int(rng.integers(6, 13)))
+    # One case has the most layers that the statement allows, and two an odd number of them.
+    odd = 1 + 2 * int(rng.integers(3, 6))
+    layers = {2: odd, 3: 12, 4: odd}.get(draw.number, int(rng.integers(6, 13)))
     rows = int(rng.integers(1, 2 + draw.scale))
     # Wide enough that a full layer is larger than the activations of a device.
     width = n * int(rng.integers(max(1, 16 // n), max(2, 24 // n) + 1))
+    # In one case the batch is as large as the width, in one a device has one row of a layer.
+    rows = width // n if draw.number == 4 else rows
+    width = n if draw.number == 9 else width
     # Eight entries per row that are not 0, so that values stay small through all layers.
     w = np.zeros((layers, width, width), np.float32)
     for layer in w:
@@ -21,7 +25,9 @@ def inputs(draw):
     # The first and the last weight are not 0, and one of all is large.
     w[0, 0, 0], w[-1, -1, -1] = rng.choice([-0.75, 0.75], 2)
     w[tuple(map(rng.integers, w.shape))] = rng.choice([-10, 10])
-    return {"w_shards": w, "x": draw.numbers(n * rows, width)}
+    # One case has activations above 1e4. A power of two rounds nothing.
+    factor = 2**14 if draw.number == 5 and draw.scale > 1 else 1
+    return {"w_shards": w, "x": factor * draw.numbers(n * rows, width)}
 
 
 def expected(mesh, w_shards, x):

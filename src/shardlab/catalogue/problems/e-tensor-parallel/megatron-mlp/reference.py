@@ -11,6 +11,7 @@ def inputs(draw):
     # d_in is divisible by n too, so that sharding the wrong dimension does not raise; on 512
     # devices that is wide enough.
     d_in, hidden = (n * k, n * units) if n <= 64 else (n, n * min(units, 2))
+    d_in = 1 if draw.number == 0 else d_in
     # In sums of hundreds of large products, a bias would be below the tolerance.
     largest = 10 if n <= 8 else 2
     b2 = draw.numbers(d_out)
@@ -22,6 +23,8 @@ def inputs(draw):
     if draw.number in (3, 6):
         # Hidden units around 1e-4, and a result small enough to show each of them.
         x, b1, b2 = x * 2.0**-20, b1 * 2.0**-16, b2 * 2.0**-10
+    if draw.number == 5 and draw.scale > 1:
+        x, b1, b2 = x * 2**14, b1 * 2**14, b2 * 2**14  # hidden units above 1e4
     return {
         "x": np.float32(x),
         "w1": draw.numbers(d_in, hidden, largest=largest),

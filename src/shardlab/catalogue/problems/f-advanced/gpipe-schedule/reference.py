@@ -9,9 +9,12 @@ def inputs(draw):
     rng = draw.rng
     # Fewer microbatches than stages, equally many, and more; a single one too.
     n_micro, rows = int(rng.integers(1, 7)), int(rng.integers(1, 2 + draw.scale))
+    # Many microbatches for two stages; and a batch of one row.
+    n_micro = {1: int(rng.integers(5, 7)), 6: 1}.get(draw.number, n_micro)
+    rows = 1 if draw.number == 6 else rows
     n, width = draw.mesh.axis_sizes[0], int(rng.integers(2, 4 + draw.scale))
     # Few stages can do with one column.
-    width = 1 if n <= 2 and rng.random() < 0.3 else width
+    width = 1 if draw.number == 4 or (n <= 2 and rng.random() < 0.3) else width
     x = draw.numbers(n_micro * rows, width)
     w, b = draw_stages(rng, n, x) if width > 1 else draw_narrow_stages(rng, n, x)
     if draw.scale > 1:  # examples have integers
@@ -21,6 +24,8 @@ def inputs(draw):
         w, b, x = w / units[:-1, :, None] * units[1:, None, :], b * units[1:], x * units[0]
         # In the last stage every weight counts, so one that is not 0 can have any bits.
         w[-1] *= 1 + rng.integers(-40, 41, w[-1].shape) / 256
+        # In one case activations are above 1e4. A power of two rounds nothing.
+        x, b = (2.0**12 * x, 2.0**12 * b) if draw.number == 5 else (x, b)
     stages = {"w": np.float32(w), "b": np.float32(b)}
     return {"stages": stages, "x": np.float32(x), "n_micro": n_micro}
 

@@ -13,6 +13,8 @@ def inputs(draw):
     # A gradient of 0 would be right for any number of devices that it is added up over.
     while y is None or not (x.T @ (x @ w - y)).any():
         y = draw.numbers(m * rows)
+    if draw.number == 5 and draw.scale > 1:
+        x, y = x * 2**10, y * 2**10  # squared errors above 1e6; a power of two rounds nothing
     return {"w": w, "x": x, "y": y}
 
 

@@ -18,7 +18,9 @@ def inputs(draw):
         tokens = int(rng.integers(5, 9)) if n <= 64 else 3
     if draw.number == 4:
         tokens = 1
-    width = 1 if draw.number == 5 else int(rng.integers(1, 3 + draw.scale))
+    if draw.number == 1 and draw.scale > 1:
+        tokens = int(rng.integers(260, 290))  # too many of one expert to count in 8 bits
+    width = 1 if draw.number == 5 or tokens > 250 else int(rng.integers(1, 3 + draw.scale))
     x = draw.numbers(n * tokens, width, largest=6)
     # Small scores, so that no probability is almost 1 and omitting the weight is detected. All
     # scores are exact, so that the largest one does not depend on rounding.
@@ -50,7 +52,11 @@ def inputs(draw):
     low, high = (low, high) if draw.number else (tokens - 1, tokens)
     low, high = (3 if n <= 64 else 1, tokens) if has_equal_tokens else (low, high)
     capacity = int(rng.integers(low, high))
+    if draw.number == 4:
+        capacity = int(rng.integers(3, 6))  # for one token: many empty slots
     w = draw.numbers(n, width, width)
+    if draw.number == 6 and draw.scale > 1:
+        w *= 2**12
     if draw.number == 0:
         # The first and the last token that is processed are not 0, nor is their result.
         x[[0, -2], -1] += x[[0, -2], -1] == 0

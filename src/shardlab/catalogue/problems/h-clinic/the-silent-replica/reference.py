@@ -13,11 +13,14 @@ def inputs(draw):
     # Shards have different means, so that the mean of one is wrong; and n times 0 would be right.
     while not shards.sum() or (n > 1 and not np.ptp(shards.sum(1))):
         shards[0, 0] += 1
-    if draw.number in (3, 4) or rng.random() < 0.2:
-        # Up to nearly a million, all of one sign: with both, the rounding of large terms could be
-        # larger than the tolerance of a small mean.
+    if draw.number == 2 and draw.scale > 1:
+        shards *= 2.0**-16  # between multiples of 1 / 1024
+    elif draw.number in (3, 4) or rng.random() < 0.2:
+        # Up to a million, all of one sign: with both, the rounding of large terms could be larger
+        # than the tolerance of a small mean.
         sign = {3: 1, 4: -1}.get(draw.number, rng.choice([-1, 1]))
-        shards = sign * 2.0**15 * (abs(shards) + 1)
+        shards = sign * (abs(shards) + 1)
+        shards *= rng.integers(990_000, 1_000_000) / abs(shards).max()
     return {"x": shards.reshape(-1).astype(np.float32)}
 
 
