@@ -90,7 +90,8 @@ def grade_run(case: Case, run: RunResult, expected: ExpectedResult) -> Grade:
 def _check_requirements(
     case: Case, run: RunResult, expected: ExpectedResult, has_verdict: bool
 ) -> list[Verdict]:
-    missing = requirements.find_missing(_judged_names(case), run, _device_count(case))
+    names = _judged_names(case)
+    missing = requirements.find_missing(names, run, _device_count(case), case.part.axes)
     exceeded = requirements.find_exceeded(run, expected.budget)
     # If a forbidden collective takes the place of the required one, one verdict is enough.
     if any(verdict.code == "COMM" for verdict in exceeded):
