@@ -99,6 +99,9 @@ def _check_requirements(
     # Data that takes another way is the reason of most other verdicts, and adds nothing to them.
     if has_verdict or exceeded:
         missing = [v for v in missing if v.details["missing"] not in FLOW_CONSTRUCTS]
+    # A result that is not sharded was computed from arrays that are not: one verdict is enough.
+    if has_verdict:
+        exceeded = [v for v in exceeded if not v.details.keys() & {"body_elements", "missing"}]
     # Nothing is compiled for virtual devices: the submission's own calls are known, and not those
     # that a compiler would insert or remove.
     return missing if case.is_simulated else [*missing, *exceeded]
