@@ -13,10 +13,12 @@ from judge.handmade_runs import (
     replicated_output,
     sharded_output,
 )
+from shardlab.collectives.program_flow import ProgramFlow
 from shardlab.judge.cases import make_cases
 from shardlab.judge.grading import wrong_values
 from shardlab.judge.grading.grade import ExpectedResult, grade_run
 from shardlab.judge.grading.plain_values import grade_value
+from shardlab.judge.grading.requirements import find_missing
 from shardlab.judge.grading.wrong_values import Cause
 from shardlab.sharding.spec import Spec
 
@@ -334,3 +336,26 @@ def test_hidden_cases_draw_axis_names_sizes_and_devices_of_two_meshes(axes):
     assert any(0 not in mesh.device_ids for mesh in permuted)
     for mesh in (*renamed, *permuted):
         assert 3 <= mesh.n_devices <= 8
+
+
+@pytest.mark.parametrize(
+    ("budget", "flow", "codes"),
+    [
+        ({"body_elements": 4}, ProgramFlow(body_elements=4), []),
+        ({"body_elements": 4}, ProgramFlow(body_elements=5), ["MEM"]),
+        ({"matmul_elements": 6}, ProgramFlow(matmul_elements=6), []),
+        ({"matmul_elements": 6}, ProgramFlow(matmul_elements=12), ["API"]),
+        # Without a matrix product, the model was not applied.
+        ({"matmul_elements": 6}, ProgramFlow(), ["API"]),
+    ],
+)
+def test_arrays_larger_than_one_part_exceed_the_budget(budget, flow, codes):
+    run = make_run(sharded_output(ROWS, "data", "data=4"), flow=flow)
+    verdicts = grade_verdicts(make_case(), run, ROWS, budget=budget)
+    assert [verdict.code for verdict in verdicts] == codes
+
+
+@pytest.mark.parametrize(("names", "is_missing"), [(["data"], False), (["rows"], True)])
+def test_the_axes_of_a_mesh_that_the_submission_makes(names, is_missing):
+    run = make_run(flow=ProgramFlow(mesh_axes=tuple(names)))
+    assert bool(find_missing(["mesh_axes"], run, 1, ["data"])) == is_missing

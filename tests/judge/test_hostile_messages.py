@@ -40,7 +40,18 @@ anything = st.recursive(
 )
 buffers = st.lists(st.binary(max_size=64), max_size=4).map(tuple)
 
-FLOW = {"constructs": ["psum", "shard_map"], "unused": [], "outside": [], "is_placed": False}
+FLOW = {
+    "constructs": ["psum", "shard_map"],
+    "unused": [],
+    "outside": [],
+    "is_placed": False,
+    "n_shard_maps": 1,
+    "mesh_axes": [],
+    "has_full_operand": False,
+    "outside_arrays": [],
+    "body_elements": 0,
+    "matmul_elements": 0,
+}
 RESULT = {
     "outputs": [
         {

@@ -92,6 +92,71 @@ SUBMISSIONS = {
 """,
         "without it the result is the same",
     ),
+    "one shard_map in a jit": (
+        "doubled",
+        ("shard_map", "one_shard_map"),
+        """
+    a = mesh.axis_names[0]
+    double = jax.shard_map(lambda y: 2 * y, mesh=mesh, in_specs=P(a), out_specs=P(a))
+    return jax.jit(jax.jit(double))(x)
+""",
+        "",
+    ),
+    "two shard_maps": (
+        "doubled",
+        ("shard_map", "one_shard_map"),
+        """
+    a = mesh.axis_names[0]
+    half = jax.jit(jax.shard_map(lambda y: y / 2, mesh=mesh, in_specs=P(a), out_specs=P(a)))
+    return half(half(8 * x))
+""",
+        "computed by 2 shard_maps",
+    ),
+    "sharded by in_specs": ("doubled", ("shard_map", "sharded_input"), TWICE, ""),
+    "doubled in full by every device, which keeps its part": (
+        "doubled",
+        ("shard_map", "sharded_input", "in_body"),
+        """
+    a = mesh.axis_names[0]
+    size = x.shape[0] // mesh.shape[a]
+    def local(x):
+        return lax.dynamic_slice_in_dim(2 * x, lax.axis_index(a) * size, size)
+    return jax.shard_map(local, mesh=mesh, in_specs=P(), out_specs=P(a))(x)
+""",
+        "gets an argument in full",
+    ),
+    "selected before the shard_map": (
+        "doubled",
+        ("shard_map", "in_body"),
+        shard_map_body(
+            "lambda y: 2 * y", out_specs="P(a)", arguments="jnp.where(x.astype(bool), x, 0)"
+        ),
+        "outside of the shard_map: compare, select",
+    ),
+    "random bits that are drawn outside": (
+        "doubled",
+        ("shard_map", "drawn_in_body"),
+        """
+    a = mesh.axis_names[0]
+    bits = jax.random.bits(jax.random.key(1), x.shape)
+    def local(y, bits):
+        return jnp.where(bits >= 0, 2 * y, 0)
+    return jax.shard_map(local, mesh=mesh, in_specs=P(a), out_specs=P(a))(x, bits)
+""",
+        "outside of the shard_map: random_bits",
+    ),
+    "random bits that are drawn inside, from keys that are split outside": (
+        "doubled",
+        ("shard_map", "drawn_in_body"),
+        """
+    a = mesh.axis_names[0]
+    keys = jax.random.split(jax.random.key(1), mesh.shape[a])
+    def local(y, keys):
+        return jnp.where(jax.random.bits(keys[0], y.shape) >= 0, 2 * y, 0)
+    return jax.shard_map(local, mesh=mesh, in_specs=P(a), out_specs=P(a))(x, keys)
+""",
+        "",
+    ),
     "a psum": ("total", ("shard_map", "psum"), TOTAL, ""),
     "a psum in a composite": (
         "total",
@@ -177,6 +242,15 @@ SUBMISSIONS = {
 """,
         "",
     ),
+    "arguments that are placed by a jit": (
+        "weighted",
+        ("placement",),
+        """
+    everywhere = NamedSharding(mesh, P())
+    return jax.jit(lambda x, w: jnp.sum(x * w) / jnp.sum(w), in_shardings=everywhere)(x, w)
+""",
+        "",
+    ),
     "a result that is placed by a jit": (
         "weighted",
         ("placement",),
@@ -184,7 +258,15 @@ SUBMISSIONS = {
     everywhere = NamedSharding(mesh, P())
     return jax.jit(lambda x, w: jnp.sum(x * w) / jnp.sum(w), out_shardings=everywhere)(x, w)
 """,
-        "",
+        "was not placed",
+    ),
+    "a result that is placed": (
+        "weighted",
+        ("placement",),
+        """
+    return jax.device_put(jnp.sum(x * w) / jnp.sum(w), NamedSharding(mesh, P()))
+""",
+        "was not placed",
     ),
     "nothing placed": (
         "weighted",

@@ -95,7 +95,21 @@ PROGRAMS = {
         False,
     ),
     "placed": (lambda x: jnp.sum(lax.with_sharding_constraint(x, FULL)), [], True, True),
-    "placed by a jit": (jax.jit(lambda x: x + 1, out_shardings=FULL), [], True, True),
+    "argument placed by a jit": (jax.jit(lambda x: x + 1, in_shardings=FULL), [], True, True),
+    "moved by a jit": (jax.jit(lambda x: x[::-1], out_shardings=FULL), [], False, True),
+    "result placed by a jit": (jax.jit(lambda x: x + 1, out_shardings=FULL), [], True, False),
+    "placed after the sum": (
+        lambda x: lax.with_sharding_constraint(jnp.sum(x), FULL),
+        [],
+        True,
+        False,
+    ),
+    "selected by position": (
+        lambda x: mapped(lambda x: x)(jnp.take(x, jnp.arange(8)[::-1], mode="fill")),
+        ["shard_map"],
+        False,
+        False,
+    ),
     "partly placed": (lambda x: lax.with_sharding_constraint(x, FULL) + x, [], True, False),
     "not placed": (lambda x: jnp.sum(x), [], True, False),
 }
@@ -119,6 +133,93 @@ def test_jaxpr_and_module_have_the_same_flow(name):
         assert list(flow.constructs) == constructs
         assert bool(flow.outside) == is_outside
         assert flow.is_placed == is_placed
+
+
+def both_flows(program, *shapes):
+    """Return the flow of the trace, and that of the exported program."""
+    exported = jax.export.export(jax.jit(program), platforms=("cpu",))(*shapes)
+    return read_jaxpr_flow(jax.jit(program).trace(*shapes).jaxpr), read_module_flow(exported)
+
+
+@pytest.mark.parametrize(
+    ("program", "count"),
+    [
+        (mapped(lambda x: 2 * x), 1),
+        (jax.vmap(mapped(lambda x: x), in_axes=None, axis_size=3), 1),
+        (jax.jit(lambda x: mapped(jax.grad(lambda x: psum(jnp.sum(x**3))))(x)), 1),
+        (lambda x: lax.fori_loop(0, 3, lambda i, c: mapped(lambda x: 2 * x)(c), x), 1),
+        (mapped(lambda x: jax.jit(lambda x: psum(x))(x), out_specs=P()), 1),
+        (lambda x: (mapped(lambda x: 3 * x)(x), mapped(lambda x: 2 * x)(x))[1], 1),
+        (lambda x: mapped(lambda x: x + 1)(mapped(lambda x: 2 * x)(x)), 2),
+        (lambda x: (mapped(lambda x: x)(x), mapped(lambda x: 2 * x)(x)), 2),
+    ],
+)
+def test_shard_maps_that_reach_the_result_are_counted(program, count):
+    assert [flow.n_shard_maps for flow in both_flows(program, X)] == [count, count]
+
+
+@pytest.mark.parametrize(
+    ("program", "is_full"),
+    [
+        (mapped(lambda x: 2 * x), False),
+        (mapped(lambda x: 2 * x, P()), True),
+        (lambda x: mapped(lambda y: y * x[0])(x), True),
+        # No argument: every device needs the table.
+        (lambda x: mapped(lambda x: x * jnp.arange(2.0))(x), False),
+        (lambda x: mapped(lambda x, y: x * y, (P("data"), P()))(x, jnp.ones(1)), False),
+        # A number has no dimension that could be sharded.
+        (lambda x: mapped(lambda x, y: x * y, (P("data"), P()))(x, x[0]), False),
+    ],
+)
+def test_an_argument_that_enters_a_body_in_full(program, is_full):
+    assert [flow.has_full_operand for flow in both_flows(program, X)] == [is_full, is_full]
+
+
+def test_the_largest_array_of_a_body_and_of_a_matrix_product():
+    def program(w, x):
+        def body(w, x):
+            return lax.dynamic_slice_in_dim(jnp.concatenate([x, x, x]), 0, 2) @ w
+
+        return mapped(body, (P(), P("data")))(w, x)
+
+    shapes = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((5, 6), (8, 5))]
+    for flow in both_flows(program, *shapes):
+        assert flow.body_elements == 6 * 5
+        assert flow.matmul_elements == 5 * 6  # w; the slice of x has 2 * 5
+
+
+def test_random_numbers_that_are_drawn_outside_of_a_body():
+    def program(x, draw):
+        # The key is a constant: no argument reaches what is drawn from it.
+        return mapped(lambda x, y: x * y[0], (P("data"), P("data")))(x, draw(jax.random.key(7)))
+
+    def outside_arrays(draw):
+        return read_jaxpr_flow(jax.jit(lambda x: program(x, draw)).trace(X).jaxpr).outside_arrays
+
+    assert "random_bits" in outside_arrays(lambda key: jax.random.uniform(key, (8,)))
+    split = outside_arrays(lambda key: jax.random.key_data(jax.random.split(key, 4))[:, 0])
+    assert split == ("random_split",)
+    assert outside_arrays(lambda key: jnp.arange(8)) == ()
+
+
+@pytest.mark.parametrize(
+    ("program", "names"),
+    [
+        (lambda x, mask: jnp.where(mask, x, 0.0), ("select", "select_n")),
+        (lambda x, mask: lax.cond(mask[0], lambda: x, lambda: x[::-1]), ("cond",)),
+        # An index that is known in advance: "fill" is lowered to a selection, too.
+        (lambda x, mask: jnp.take(x, jnp.arange(8)[::-1], mode="fill"), ()),
+    ],
+)
+def test_a_selection_computes_if_an_argument_decides(program, names):
+    mask = jax.ShapeDtypeStruct((8,), jnp.bool_)
+    for flow in both_flows(lambda x, mask: mapped(lambda x: x)(program(x, mask)), X, mask):
+        assert len(flow.outside) == bool(names)
+        assert set(flow.outside) <= set(names)
+
+
+def test_the_mesh_axes_of_a_trace():
+    assert read_jaxpr_flow(jax.jit(mapped(lambda x: x)).trace(X).jaxpr).mesh_axes == ("data",)
 
 
 def test_a_removed_construct_has_no_influence_on_the_flow():

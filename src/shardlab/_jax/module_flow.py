@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import jax
 from jax._src.interpreters import mlir  # make_ir_context, with all dialects loaded
+from jax._src.lib.mlir import ir
 from jax._src.lib.mlir.dialects import sdy  # Shardy's attributes
 
 from shardlab._jax.exported_program import (
@@ -19,6 +21,9 @@ from shardlab._jax.exported_program import (
 from shardlab.collectives.program_flow import (
     ARITHMETIC,
     AXIS_INDEX,
+    FULL_OPERAND,
+    MATMUL_OPERAND,
+    MATRIX_PRODUCTS,
     PLACEMENT,
     SHARD_MAP,
     UNSHARDED_SHARD_MAP,
@@ -33,7 +38,7 @@ _MOVEMENTS = frozenset(
     for name in (
         *("bitcast_convert", "broadcast", "broadcast_in_dim", "concatenate", "constant", "convert"),
         *("create_token", "dynamic_slice", "dynamic_update_slice", "gather", "get_tuple_element"),
-        *("iota", "optimization_barrier", "pad", "reshape", "reverse", "select", "slice"),
+        *("iota", "optimization_barrier", "pad", "reshape", "reverse", "slice"),
         *("transpose", "tuple"),
     )
 )
@@ -104,10 +109,7 @@ class _FlowWalk:
         if op.name in ("stablehlo.case", "stablehlo.if"):
             return self._add_branches(op, operands, environment, in_body, depth)
         if op.name == "sdy.manual_computation":
-            block = op.regions[0].blocks[0]
-            outs = self._walk_block(block, operands, environment, True, depth + 1)
-            kind = SHARD_MAP if _has_shards(op) else UNSHARDED_SHARD_MAP
-            return [self._graph.add_node(kind, [out], in_body=in_body) for out in outs]
+            return self._add_shard_map(op, operands, environment, in_body, depth)
         if op.name == "sdy.named_computation":
             block = op.regions[0].blocks[0]
             return self._walk_block(block, operands, environment, in_body, depth + 1)
@@ -116,9 +118,50 @@ class _FlowWalk:
             return self.walk_function(called[0], operands, in_body, depth + 1)
         if op.name == "stablehlo.optimization_barrier":
             return [self._graph.add_node(VALUE, [operand]) for operand in operands]
+        return self._add_plain_operation(op, operands, in_body)
+
+    def _add_plain_operation(self, op: Any, operands: Sequence[int], in_body: bool) -> list[int]:
         name = op.name.partition(".")[2]
-        node = self._graph.add_node(_operation_kind(op), operands, name=name, in_body=in_body)
+        elements = max((_n_elements(result) for result in op.results), default=0)
+        if name == "select":
+            selected = self._graph.add_selection(
+                operands[0], operands[1:], name=name, in_body=in_body, elements=elements
+            )
+            return [selected]
+        if name in MATRIX_PRODUCTS:
+            operands = [
+                self._graph.add_node(MATMUL_OPERAND, [operand], elements=_n_elements(value))
+                for operand, value in zip(operands, op.operands, strict=True)
+            ]
+        node = self._graph.add_node(
+            _operation_kind(op), operands, name=name, in_body=in_body, elements=elements
+        )
         return [node] * len(op.results)
+
+    def _add_shard_map(
+        self,
+        op: Any,
+        operands: Sequence[int],
+        environment: Environment,
+        in_body: bool,
+        depth: int,
+    ) -> list[int]:
+        block = op.regions[0].blocks[0]
+        inputs, results = (_are_sharded(op, key) for key in ("in_shardings", "out_shardings"))
+        arguments = []
+        for operand, is_sharded, value in zip(operands, inputs, block.arguments, strict=True):
+            is_full = bool(_shape(value)) and not is_sharded
+            arguments.append(
+                self._graph.add_node(
+                    FULL_OPERAND if is_full else VALUE,
+                    [operand],
+                    in_body=True,
+                    elements=_n_elements(value),
+                )
+            )
+        outs = self._walk_block(block, arguments, environment, True, depth + 1)
+        kind = SHARD_MAP if any(inputs) or any(results) else UNSHARDED_SHARD_MAP
+        return self._graph.add_shard_map(kind, outs, in_body=in_body)
 
     def _add_loop(
         self,
@@ -151,19 +194,31 @@ class _FlowWalk:
             for region in op.regions
         ]
         return [
-            self._graph.add_node(VALUE, [*operands, *results])
+            self._graph.add_selection(operands[0], results, name="cond", in_body=in_body)
             for results in zip(*branches, strict=True)
         ]
 
 
-def _has_shards(shard_map: Any) -> bool:
-    """Return whether an operand or a result of a shard_map is sharded."""
-    return any(
-        sdy.DimensionShardingAttr(dimension).axes
-        for key in ("in_shardings", "out_shardings")
+def _are_sharded(shard_map: Any, key: str) -> list[bool]:
+    """Return which operands or results of a shard_map are sharded."""
+    return [
+        any(
+            sdy.DimensionShardingAttr(dimension).axes
+            for dimension in sdy.TensorShardingAttr(sharding).dimension_shardings
+        )
         for sharding in sdy.TensorShardingPerValueAttr(shard_map.attributes[key]).shardings
-        for dimension in sdy.TensorShardingAttr(sharding).dimension_shardings
-    )
+    ]
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    """Return the shape of a value; () if it is no array, for example a token."""
+    if not isinstance(value.type, ir.RankedTensorType):
+        return ()
+    return tuple(value.type.shape)
+
+
+def _n_elements(value: Any) -> int:
+    return prod(_shape(value))
 
 
 def _operation_kind(op: Any) -> str:

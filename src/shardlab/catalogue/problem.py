@@ -189,7 +189,9 @@ def _check_combination(part: Part, data: Mapping[str, Any], where: str) -> None:
         unused_keys = ["axes", "meshes", "simulated_meshes", "requires", "budget"]
         reason = "is of kind 'value'"
     elif not has_mesh:
-        unused_keys = ["cases", "axes", "meshes", "simulated_meshes"]
+        unused_keys = ["cases", "meshes", "simulated_meshes"]
+        # The names of the mesh that the submission makes itself.
+        unused_keys += [] if "mesh_axes" in part.requires else ["axes"]
         reason = f"has no `mesh` in {part.call}"
     else:
         unused_keys = ["cases"]
@@ -202,6 +204,9 @@ def _check_combination(part: Part, data: Mapping[str, Any], where: str) -> None:
         message = f"{part.call} is of kind 'value', which gets no mesh."
         fix = "use another name, such as mesh_shape, for a dict."
         raise InvalidProblem(message, where=where, fix=fix)
+    if "mesh_axes" in part.requires and (has_mesh or not part.axes):
+        message = f"'mesh_axes' needs 'axes', and no `mesh` in {part.call}."
+        raise InvalidProblem(message, where=where, fix='axes = ["data"], or remove it.')
     if has_mesh and not part.axes and not (part.meshes and "simulated_meshes" in data):
         message = f"{part.call} gets a mesh, and 'axes' is missing."
         raise InvalidProblem(message, where=where, fix='axes = ["data"], or two names.')

@@ -26,11 +26,15 @@ COLLECTIVES = ("psum", "pmax", "pmin", "all_gather", "psum_scatter", "all_to_all
 # What a part can require besides collectives.
 CONSTRUCTS = {
     "shard_map": "an argument reaches the result through a shard_map",
+    "one_shard_map": "an argument reaches the result through one shard_map, and no second one",
+    "sharded_input": "every array of an argument that a shard_map gets is sharded by its in_specs",
+    "mesh_axes": "the mesh that a part without `mesh` makes has the names in `axes`",
     "in_body": "nothing is computed from an argument outside of a shard_map that works on shards",
     "matmul_in_body": "no matrix product of an argument is outside of the shard_map's body",
+    "drawn_in_body": "no array but random keys is computed outside of the shard_map",
     "explicit_collectives": "the compiler inserts no collective: the program calls all of them",
     "axis_index": "the result depends on the device's own index",
-    "placement": "no argument reaches the result around a device_put or another sharding",
+    "placement": "nothing is computed from an argument before a device_put or another sharding",
     "check_vma": "no shard_map has check_vma=False",
 }
 FLOW_CONSTRUCTS = tuple(name for name in CONSTRUCTS if name not in ("shard_map", "check_vma"))
@@ -109,7 +113,7 @@ PART = {
     "axes": Field(
         expected="a list of one or two mesh axis names",
         is_valid=lambda v: is_text_list(v) and 1 <= len(v) <= 2,
-        meaning="axis names of the default test meshes",
+        meaning="axis names of the default test meshes, or of the mesh that `mesh_axes` requires",
     ),
     "meshes": Field(
         expected='a list of meshes such as ["data=2", "data=4 permuted"]',
@@ -134,7 +138,7 @@ PART = {
     "budget": Field(
         expected="a table",
         is_valid=is_table,
-        meaning="limits on communication and memory; verdicts COMM and MEM",
+        meaning="limits on communication and memory; verdicts COMM, MEM and API",
     ),
     "rtol": Field(
         expected="a number from 0",
@@ -171,6 +175,16 @@ BUDGET = {
         expected="a whole number",
         is_valid=is_count,
         meaning="maximum bytes of an unsharded array created on one device outside jit",
+    ),
+    "body_elements": Field(
+        expected="a whole number",
+        is_valid=is_count,
+        meaning="maximum elements of an array in the body of a shard_map",
+    ),
+    "matmul_elements": Field(
+        expected="a whole number",
+        is_valid=is_count,
+        meaning="maximum elements of an operand of a matrix product, if an argument reaches it",
     ),
 }
 

@@ -139,7 +139,11 @@ def _add_trace_facts(
     if request.mesh.n_devices == 1:
         # JAX leaves no sign of a shard_map in a program for one device.
         run = replace(run, flow=response.flow)
-    return replace(run, eager_bytes=response.eager_bytes)
+    return replace(
+        run,
+        eager_bytes=response.eager_bytes,
+        traced_outside_arrays=response.flow.outside_arrays,
+    )
 
 
 def _exception_verdict(

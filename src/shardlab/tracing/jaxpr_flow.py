@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import jax
@@ -11,6 +12,9 @@ from shardlab import _jax
 from shardlab.collectives.program_flow import (
     ARITHMETIC,
     AXIS_INDEX,
+    FULL_OPERAND,
+    MATMUL_OPERAND,
+    MATRIX_PRODUCTS,
     PLACEMENT,
     SHARD_MAP,
     UNSHARDED_SHARD_MAP,
@@ -34,7 +38,7 @@ _MOVEMENTS = frozenset(
         ),
         *("copy_p", "debug_callback", "debug_print", "device_put", "dynamic_slice"),
         *("dynamic_update_slice", "expand_dims", "gather", "iota", "name", "optimization_barrier"),
-        *("pad", "pcast", "pvary", "random_unwrap", "random_wrap", "reshape", "rev", "select_n"),
+        *("pad", "pcast", "pvary", "random_unwrap", "random_wrap", "reshape", "rev"),
         *("slice", "split", "squeeze", "stop_gradient", "transpose"),
     )
 )
@@ -77,9 +81,7 @@ class _FlowWalk:
     def _add_equation(self, eqn: Any, operands: list[int], in_body: bool) -> list[int]:
         name, params = str(eqn.primitive.name), eqn.params
         if name == "shard_map":
-            outs = self.walk_jaxpr(params["jaxpr"], operands, True)
-            kind = SHARD_MAP if _has_shards(params) else UNSHARDED_SHARD_MAP
-            return [self._graph.add_node(kind, [out], in_body=in_body) for out in outs]
+            return self._add_shard_map(params, operands, in_body)
         if name == "scan":
             return self._add_scan(params, operands, in_body)
         if name == "while":
@@ -89,19 +91,35 @@ class _FlowWalk:
                 self.walk_jaxpr(branch, operands[1:], in_body) for branch in params["branches"]
             ]
             return [
-                self._graph.add_node(VALUE, [operands[0], *outs])
+                self._graph.add_selection(operands[0], outs, name=name, in_body=in_body)
                 for outs in zip(*branches, strict=True)
             ]
         body = called_jaxpr(name, params)
         if body is not None and len(_jax.open_jaxpr(body)[0].invars) == len(operands):
-            outs = self.walk_jaxpr(body, operands, in_body)
-            return self._add_out_shardings(params, outs) if name in _JITS else outs
+            if name not in _JITS:
+                return self.walk_jaxpr(body, operands, in_body)
+            placed = self._add_placements(params.get("in_shardings"), operands)
+            outs = self.walk_jaxpr(body, placed, in_body)
+            return self._add_placements(params.get("out_shardings"), outs)
         return self._add_operation(eqn, operands, in_body)
 
     def _add_operation(self, eqn: Any, operands: list[int], in_body: bool) -> list[int]:
         name = str(eqn.primitive.name)
+        elements = max((_n_elements(var) for var in eqn.outvars), default=0)
+        if name == "select_n":
+            selected = self._graph.add_selection(
+                operands[0], operands[1:], name=name, in_body=in_body, elements=elements
+            )
+            return [selected]
+        if name in MATRIX_PRODUCTS:
+            operands = [
+                self._graph.add_node(MATMUL_OPERAND, [operand], elements=_n_elements(atom))
+                for operand, atom in zip(operands, eqn.invars, strict=True)
+            ]
         inner = list(_jax.inner_jaxprs(eqn.params))
-        merged = self._graph.add_node(_equation_kind(eqn), operands, name=name, in_body=in_body)
+        merged = self._graph.add_node(
+            _equation_kind(eqn), operands, name=name, in_body=in_body, elements=elements
+        )
         # A primitive that is not known here: any value may depend on any of its operands.
         for body in inner if name not in COLLECTIVES else ():
             jaxpr, _ = _jax.open_jaxpr(body)
@@ -109,14 +127,28 @@ class _FlowWalk:
             merged = self._graph.add_node(VALUE, [merged, *outs])
         return [merged] * len(eqn.outvars)
 
-    def _add_out_shardings(self, params: Any, outs: Sequence[int]) -> list[int]:
-        """Return the results of a jit; with out_shardings they are placed."""
-        shardings = params.get("out_shardings") or [None] * len(outs)
+    def _add_shard_map(self, params: Any, operands: Sequence[int], in_body: bool) -> list[int]:
+        body, _ = _jax.open_jaxpr(params["jaxpr"])
+        arguments = []
+        for operand, spec, var in zip(operands, params["in_specs"], body.invars, strict=True):
+            is_full = bool(var.aval.shape) and not _is_sharded(spec)
+            kind = FULL_OPERAND if is_full else VALUE
+            arguments.append(
+                self._graph.add_node(kind, [operand], in_body=True, elements=_n_elements(var))
+            )
+        outs = self.walk_jaxpr(params["jaxpr"], arguments, True)
+        has_shards = any(map(_is_sharded, (*params["in_specs"], *params["out_specs"])))
+        kind = SHARD_MAP if has_shards else UNSHARDED_SHARD_MAP
+        names = params["mesh"].axis_names
+        return self._graph.add_shard_map(kind, outs, in_body=in_body, axis_names=names)
+
+    def _add_placements(self, shardings: Any, nodes: Sequence[int]) -> list[int]:
+        """Return the operands or the results of a jit; those with shardings are placed."""
         return [
-            self._graph.add_node(PLACEMENT, [out])
+            self._graph.add_node(PLACEMENT, [node])
             if isinstance(sharding, jax.sharding.Sharding)
-            else out
-            for out, sharding in zip(outs, shardings, strict=True)
+            else node
+            for node, sharding in zip(nodes, shardings or [None] * len(nodes), strict=True)
         ]
 
     def _add_scan(self, params: Any, operands: list[int], in_body: bool) -> list[int]:
@@ -144,10 +176,12 @@ class _FlowWalk:
         return [self._graph.add_node(VALUE, [carry, *condition]) for carry in carries]
 
 
-def _has_shards(params: Any) -> bool:
-    """Return whether an operand or a result of a shard_map is sharded."""
-    specs = (*params["in_specs"], *params["out_specs"])
-    return any(entry is not None for spec in specs for entry in spec)
+def _is_sharded(spec: Any) -> bool:
+    return any(entry is not None for entry in spec)
+
+
+def _n_elements(atom: Any) -> int:
+    return prod(getattr(atom.aval, "shape", ()))
 
 
 def _equation_kind(eqn: Any) -> str:

@@ -90,7 +90,8 @@ def grade_run(case: Case, run: RunResult, expected: ExpectedResult) -> Grade:
 def _check_requirements(
     case: Case, run: RunResult, expected: ExpectedResult, has_verdict: bool
 ) -> list[Verdict]:
-    missing = requirements.find_missing(_judged_names(case), run, _device_count(case))
+    names = _judged_names(case)
+    missing = requirements.find_missing(names, run, _device_count(case), case.part.axes)
     exceeded = requirements.find_exceeded(run, expected.budget)
     # If a forbidden collective takes the place of the required one, one verdict is enough.
     if any(verdict.code == "COMM" for verdict in exceeded):
@@ -98,6 +99,9 @@ def _check_requirements(
     # Data that takes another way is the reason of most other verdicts, and adds nothing to them.
     if has_verdict or exceeded:
         missing = [v for v in missing if v.details["missing"] not in FLOW_CONSTRUCTS]
+    # A result that is not sharded was computed from arrays that are not: one verdict is enough.
+    if has_verdict:
+        exceeded = [v for v in exceeded if not v.details.keys() & {"body_elements", "missing"}]
     # Nothing is compiled for virtual devices: the submission's own calls are known, and not those
     # that a compiler would insert or remove.
     return missing if case.is_simulated else [*missing, *exceeded]

@@ -14,7 +14,10 @@ from shardlab.judge.protocol.run_result import CollectiveRecord, RunResult
 from shardlab.judge.verdict import Verdict
 
 # Keys of a budget that are figures; all others are operations.
-FIGURES = ("calls", "payload_bytes", "wire_bytes", "peak_bytes", "eager_bytes")
+_MEMORY_FIGURES = ("peak_bytes", "eager_bytes", "body_elements", "matmul_elements")
+FIGURES = ("calls", "payload_bytes", "wire_bytes", *_MEMORY_FIGURES)
+# These make a key from others, and draw nothing.
+_KEY_PRIMITIVES = ("random_clone", "random_fold_in", "random_seed", "random_split")
 
 _UNCHECKED = (
     "The shard_map has check_vma=False, so JAX does not check that outputs declared replicated are."
@@ -32,6 +35,15 @@ _BODY_FIX = (
 _PLACEMENT_FIX = (
     "place the argument with jax.device_put(x, NamedSharding(mesh, spec)), and compute from that."
 )
+_ONE_MAP_FIX = (
+    "do all of it in one function, and call that with jax.shard_map: values that one device "
+    "computes for itself need not leave the body."
+)
+_DRAWN_FIX = (
+    "draw inside of the function that jax.shard_map calls, from a key that is different on each "
+    "device."
+)
+_MATMUL_FIX = "slice the argument first, and apply the model to each slice."
 _MAX_LISTED = 4
 _LESS_FIX = "communicate less: compute on each device first, then communicate the result once."
 _INSERTED_FIX = (
@@ -52,13 +64,15 @@ def probed_constructs(names: Sequence[str]) -> tuple[str, ...]:
     return ("shard_map",)
 
 
-def find_missing(names: Sequence[str], run: RunResult, n_devices: int) -> list[Verdict]:
+def find_missing(
+    names: Sequence[str], run: RunResult, n_devices: int, axes: Sequence[str] = ()
+) -> list[Verdict]:
     """Return a verdict for each requirement that is not met.
 
     Data flow decides, not presence: an argument must reach the result through a construct, and
     without it the result must be another one. A program for one device has no collectives, so none
     is required there. A collective that the compiler inserted is not the program's own, and one
-    that it folded away does not count.
+    that it folded away does not count. `axes` are the names of the part's own mesh axes.
     """
     # The check comes first: once it is on, JAX itself reports what is missing.
     if "check_vma" in names and not run.is_checked and n_devices > 1:
@@ -69,6 +83,8 @@ def find_missing(names: Sequence[str], run: RunResult, n_devices: int) -> list[V
         is_collective = name not in CONSTRUCTS
         if find is not None:
             verdicts += find(run, n_devices)
+        elif name == "mesh_axes":
+            verdicts += _wrong_mesh_axes(run, axes)
         elif name in ("shard_map", "axis_index") or (is_collective and n_devices > 1):
             verdicts += _missing_construct(name, run)
     return verdicts
@@ -122,10 +138,49 @@ def _matmul_outside_body(run: RunResult, n_devices: int) -> list[Verdict]:
     return _outside_verdicts("matmul_in_body", outside)
 
 
+def _drawn_outside_body(run: RunResult, n_devices: int) -> list[Verdict]:
+    outside = [name for name in run.traced_outside_arrays if name not in _KEY_PRIMITIVES]
+    if not outside:
+        return []
+    # One that draws is named before the arithmetic on what it has drawn.
+    outside.sort(key=lambda name: not name.startswith(("random", "threefry", "rng")))
+    sentence = f"The program computes outside of the shard_map: {_listed_text(outside)}."
+    return [_missing_verdict("drawn_in_body", sentence, _DRAWN_FIX)]
+
+
+def _several_shard_maps(run: RunResult, n_devices: int) -> list[Verdict]:
+    count = run.flow.n_shard_maps
+    if count <= 1:
+        return []  # that there is one is another requirement
+    sentence = f"The result is computed by {count} shard_maps; the task asks for one."
+    return [_missing_verdict("one_shard_map", sentence, _ONE_MAP_FIX)]
+
+
+def _full_operand(run: RunResult, n_devices: int) -> list[Verdict]:
+    if not run.flow.has_full_operand or n_devices == 1:
+        return []
+    sentence = "The shard_map gets an argument in full, on every device."
+    return [_missing_verdict("sharded_input", sentence, _UNSHARDED_FIX)]
+
+
+def _wrong_mesh_axes(run: RunResult, axes: Sequence[str]) -> list[Verdict]:
+    names = run.flow.mesh_axes
+    if not names or set(names) == set(axes):
+        return []
+    required, actual = (", ".join(map(repr, group)) for group in (axes, names))
+    sentence = f"The mesh of the shard_map has the axis {actual}; the task asks for {required}."
+    fix = f"name the mesh axis {required} if no mesh is passed."
+    return [_missing_verdict("mesh_axes", sentence, fix)]
+
+
+def _listed_text(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MAX_LISTED]) + (", ..." if names[_MAX_LISTED:] else "")
+
+
 def _outside_verdicts(name: str, operations: Sequence[str]) -> list[Verdict]:
     if not operations:
         return []
-    listed = ", ".join(operations[:_MAX_LISTED]) + (", ..." if operations[_MAX_LISTED:] else "")
+    listed = _listed_text(operations)
     sentence = f"The program computes on full arrays, outside of the shard_map: {listed}."
     return [_missing_verdict(name, sentence, _BODY_FIX)]
 
@@ -146,8 +201,11 @@ def _unplaced_result(run: RunResult, n_devices: int) -> list[Verdict]:
 
 
 _FINDERS: Mapping[str, Callable[[RunResult, int], list[Verdict]]] = {
+    "one_shard_map": _several_shard_maps,
+    "sharded_input": _full_operand,
     "in_body": _outside_body,
     "matmul_in_body": _matmul_outside_body,
+    "drawn_in_body": _drawn_outside_body,
     "explicit_collectives": _inserted_collectives,
     "placement": _unplaced_result,
 }
@@ -173,6 +231,8 @@ def find_exceeded(run: RunResult, budget: Mapping[str, int]) -> list[Verdict]:
     iterations of loops; `payload_bytes` is what one device passes to all of them together,
     `wire_bytes` what it sends on a ring; `peak_bytes` is the most that one device stores at a time,
     `eager_bytes` the largest array that an operation outside of any jit creates unsharded.
+    `body_elements` and `matmul_elements` are read from the program, before a compiler fuses what
+    it computes: an array that is never stored counts, too.
     """
     verdicts = _unbounded_verdicts(run, budget) or _operation_verdicts(run, budget)
     totals = sum_figures(run)
@@ -192,7 +252,35 @@ def find_exceeded(run: RunResult, budget: Mapping[str, int]) -> list[Verdict]:
                     details={key: totals[key], "budget": limit},
                 )
             )
-    return verdicts + _memory_verdicts(run, budget)
+    return verdicts + _memory_verdicts(run, budget) + _element_verdicts(run, budget)
+
+
+def _element_verdicts(run: RunResult, budget: Mapping[str, int]) -> list[Verdict]:
+    """Return verdicts on arrays of the program that are larger than one device's part."""
+    verdicts = []
+    limit, size = budget.get("body_elements"), run.flow.body_elements
+    if limit is not None and size > limit:
+        verdicts.append(
+            Verdict(
+                code="MEM",
+                what=f"A device creates an array of {size:,} elements in the shard_map's body; "
+                f"budget {limit:,}.",
+                fix="create only the elements of this device; axis_index tells which they are.",
+                details={"body_elements": size, "budget": limit},
+            )
+        )
+    limit, size = budget.get("matmul_elements"), run.flow.matmul_elements
+    if limit is not None and not 0 < size <= limit:
+        text = f"takes {size:,} elements of an argument" if size else "takes no argument"
+        verdicts.append(
+            Verdict(
+                code="API",
+                what=f"A matrix product {text}; the task asks for slices of {limit:,}.",
+                fix=_MATMUL_FIX,
+                details={"missing": "matmul_elements", "elements": size, "budget": limit},
+            )
+        )
+    return verdicts
 
 
 def _memory_verdicts(run: RunResult, budget: Mapping[str, int]) -> list[Verdict]:
@@ -225,7 +313,7 @@ def _memory_verdicts(run: RunResult, budget: Mapping[str, int]) -> list[Verdict]
 
 def _unbounded_verdicts(run: RunResult, budget: Mapping[str, int]) -> list[Verdict]:
     """Return a verdict for each call in a loop of unknown length, if calls or bytes are limited."""
-    if not set(budget) - {"peak_bytes", "eager_bytes"}:
+    if not set(budget) - set(_MEMORY_FIGURES):
         return []
     operations = sorted({call.op for call in run.collectives if call.count is None})
     return [

@@ -96,6 +96,9 @@ class RunResult:
     # Known from the trace alone; see docs/judge.md for what that is worth.
     is_checked: bool = True  # no shard_map has check_vma=False
     eager_bytes: int = 0  # the largest unsharded array that is created outside of any jit
+    # Computed outside of any shard_map, by primitive: in the exported program a key that is split
+    # is the same arithmetic as random bits that are drawn.
+    traced_outside_arrays: tuple[str, ...] = ()
 
     @property
     def has_shard_map(self) -> bool:
@@ -146,6 +149,12 @@ def encode_flow(flow: ProgramFlow) -> dict[str, Any]:
         "unused": list(flow.unused),
         "outside": list(flow.outside),
         "is_placed": flow.is_placed,
+        "n_shard_maps": flow.n_shard_maps,
+        "mesh_axes": list(flow.mesh_axes),
+        "has_full_operand": flow.has_full_operand,
+        "outside_arrays": list(flow.outside_arrays),
+        "body_elements": flow.body_elements,
+        "matmul_elements": flow.matmul_elements,
     }
 
 
@@ -157,6 +166,12 @@ def read_flow(fields: Fields) -> ProgramFlow:
         unused=flow_fields.texts("unused"),
         outside=flow_fields.texts("outside"),
         is_placed=flow_fields.boolean("is_placed"),
+        n_shard_maps=flow_fields.integer("n_shard_maps"),
+        mesh_axes=flow_fields.texts("mesh_axes"),
+        has_full_operand=flow_fields.boolean("has_full_operand"),
+        outside_arrays=flow_fields.texts("outside_arrays"),
+        body_elements=flow_fields.integer("body_elements"),
+        matmul_elements=flow_fields.integer("matmul_elements"),
     )
     flow_fields.finish()
     return flow

@@ -30,5 +30,11 @@ def output_specs(mesh):
 
 
 def budget(mesh, n):
-    # Creating all ids first and sharding them afterwards stores all of them on one device.
-    return {"eager_bytes": 4 * n // mesh.axis_sizes[0]}
+    n_shards = mesh.axis_sizes[0]
+    size = n // n_shards
+    return {
+        # Creating all ids first and sharding them afterwards stores all of them on one device.
+        "eager_bytes": 4 * size,
+        # Creating all ids on every device does, too. A table with one entry per device is right.
+        "body_elements": max(size, n_shards),
+    }
