@@ -26,8 +26,9 @@ def draw_rate(draw):
     """Return a learning rate; no step at all, a very short one and the longest are certain."""
     if draw.scale == 1:
         return int(draw.rng.integers(1, 150)) / 100
-    # Four digits: a rate that is rounded to two would be another one.
-    low, high = {2: (0.0005, 0.004), 3: (1.6, 2), 4: (0, 0)}.get(draw.number, (0.001, 2))
+    # Four digits: a rate that is rounded to two would be another one. It is 0 on one device only,
+    # because a wrong gradient has no effect there.
+    low, high = {0: (0, 0), 2: (0.0005, 0.004), 3: (1.6, 2)}.get(draw.number, (0.001, 2))
     return round(float(draw.rng.uniform(low, high)), 4)
 
 
