@@ -30,7 +30,14 @@ def inputs(draw):
     # At random, above the norm (unchanged), below it, far below it, near it, or too large to
     # matter; one case of each kind on several devices is certain.
     kinds = ("below", "just below", "just above", "above", "huge")
-    fixed_kinds = {1: "just below", 4: "far below", 5: "above", 6: "just below", 7: "just above"}
+    fixed_kinds = {
+        1: "just below",
+        3: "below",
+        4: "far below",
+        5: "above",
+        6: "just below",
+        7: "just above",
+    }
     kind = fixed_kinds.get(draw.number, "below" if draw.number == 9 else kinds[rng.integers(5)])
     ratio = {
         "far below": 10 ** rng.uniform(-4, -3),
@@ -59,9 +66,9 @@ def draw_specs(draw, a, b):
     if draw.number in (4, 5) and draw.scale > 1:
         entries.append((None, None, b if draw.number == 4 else a))
     if draw.number == 2 and draw.scale > 1:
-        entries = [[(b,), (None, b), ((a, b),)][rng.integers(3)]]
+        entries = [[(a, b), (b, a), ((a, b),)][rng.integers(3)]]
     if draw.number == 3 and draw.scale > 1:
-        entries += entries[:4]
+        entries = (3 * entries)[: len(NAMES)]  # every name, and all of them are clipped
     names = rng.permutation(NAMES)[: len(entries)]
     return {str(name): Spec(*entry) for name, entry in sorted(zip(names, entries, strict=True))}
 

@@ -14,9 +14,9 @@ def inputs(draw):
     # On several devices at least two columns for each: the order within a shard matters too, and
     # a bias of another length is not broadcast.
     d_out = n * int(rng.integers(1 if n == 1 else 2, 3 + draw.scale))
-    # In one case w is a square, in one there is one column per device, and one has large numbers.
+    # In one case w is a square, in one there is one column, and one has large numbers.
     d_in = d_out if draw.number == 2 else d_in
-    d_out = n if draw.number == 4 else d_out
+    d_out = 1 if draw.number == 0 and draw.scale > 1 else d_out
     factor = 2**12 if draw.number == 6 and draw.scale > 1 else 1
     return {
         "x": factor * draw.numbers(batch, d_in),
