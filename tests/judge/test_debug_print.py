@@ -32,8 +32,10 @@ def judge_total(pool, body, kind="submit", **options):
 def test_each_device_prints_in_mesh_order(pool, kind):
     judgement = judge_total(pool, PRINTING.format(call=PRINT, error=""), kind)
     assert judgement.passed
-    outputs = {case.name: case.output.splitlines() for case in judgement.cases}
-    lines = outputs["rows=3, axes renamed"]
+    # Hidden cases draw another name for the mesh axis, and print what the example prints.
+    renamed = judgement.cases[1]
+    assert (renamed.name == "rows=3, axes renamed") == (kind == "run")
+    lines = renamed.output.splitlines()
     note = lines.pop(0) if kind == "submit" else ""
     assert ("inputs of the example" in note) == (kind == "submit")
     assert [line.partition(" sum ")[0] for line in lines] == ["[rows=0]", "[rows=1]", "[rows=2]"]

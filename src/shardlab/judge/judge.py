@@ -218,7 +218,7 @@ def _draw_inputs(reference: Reference, case: Case) -> dict[str, Any]:
 
 
 def _example_twin(request: CaseRequest) -> CaseRequest:
-    """Return the example on the same mesh; it is always the same, so its values may be shown."""
+    """Return the example of the same number; it never changes, so its values may be shown."""
     case, reference = request.case, request.reference
     examples = make_cases(case.part, EXAMPLES_SEED, _EXAMPLE_SCALE)
     example = next(item for item in examples if item.number == case.number)
