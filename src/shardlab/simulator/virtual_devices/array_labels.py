@@ -41,6 +41,14 @@ def attach_sharding(value: Any, sharding: Any, *, committed: bool = True) -> Any
     return value
 
 
+def attach_type(value: Any, aval: Any) -> None:
+    """Give an array a type whose sharding is not that of its label."""
+    if isinstance(value, device_hooks.ArrayImpl):
+        with device_hooks.use_real_jax():
+            plain = value.aval
+        value.__dict__[_AVAL] = plain, aval
+
+
 def attached_sharding(value: Any) -> Any:
     """Return the sharding that an array was labelled with, or None."""
     target = getattr(value, "_base_array", value)
