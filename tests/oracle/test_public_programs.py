@@ -49,7 +49,7 @@ def test_a_page_has_its_code_blocks(tmp_path):
 def compare(tmp_path, **fields):
     (tmp_path / "repo").mkdir(exist_ok=True)
     options = argparse.Namespace(
-        folder=tmp_path, timeout=600.0, trace=False, keep=tmp_path / "keep"
+        folder=tmp_path, timeout=600.0, trace=False, keep=tmp_path / "keep", preludes={}
     )
     return compare_program(Program(name="small", repository="repo", **fields), options)
 
@@ -81,6 +81,18 @@ def test_every_difference_is_seen(tmp_path):
     assert "error: real None, simulated {'type': 'SystemExit'" in text
     assert "a: value: real 1.0, simulated 1.0" in text
     assert "b shape: real [3], simulated [4]" in text
+
+
+def test_a_fixed_path_in_tmp_is_another_folder_in_each_run(tmp_path):
+    entry = (
+        "import os, jax.numpy as jnp\n"
+        "os.makedirs('/tmp/shardlab-checkpoints/step-0')\n"
+        "a = jnp.ones(3)\n"
+    )
+    for _ in range(2):
+        row = compare(tmp_path, entry=entry)
+        assert (row.status, row.details) == ("equal", [])
+    assert not Path("/tmp/shardlab-checkpoints").exists()
 
 
 def test_what_is_not_installed_or_cloned_is_missing(tmp_path):

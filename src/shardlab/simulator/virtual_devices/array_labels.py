@@ -71,9 +71,9 @@ def sharding_of(value: Any) -> Any:
     return default_sharding() if sharding is None else sharding
 
 
-def aval_with_sharding(value: Any, read_aval: Callable[[], Any]) -> Any:
+def aval_with_sharding(value: Any, read_aval: Callable[[Any], Any]) -> Any:
     """Return the type of an array; `x.aval.sharding` says how the array is sharded."""
-    plain = read_aval()
+    plain = read_aval(value)
     before, aval = value.__dict__.get(_AVAL, (None, None))
     if before is not plain:
         # Stored, because JAX reads it in every eager operation.
