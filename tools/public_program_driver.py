@@ -45,7 +45,7 @@ def main(program_file: str, record_file: str) -> int:
     last_values: dict[str, Any] = {}
     exit_code = 0
     for source in program["cells"]:
-        cell = _run_cell(source, module)
+        cell = _run_cell(_use_own_temporary_folder(source), module)
         cell["values"] = {
             name: _describe_value(value) for name, value in _new_values(module, last_values)
         }
@@ -70,6 +70,16 @@ def _fix_random_seeds() -> None:
     np.random.seed(0)
     unseeded = np.random.default_rng
     np.random.default_rng = lambda seed=None: unseeded(0 if seed is None else seed)
+
+
+def _use_own_temporary_folder(source: str) -> str:
+    """Replace the fixed paths in /tmp that guides save to.
+
+    The second run would find the first one's checkpoints, which Orbax refuses to overwrite.
+    """
+    folder = Path("tmp").resolve()
+    folder.mkdir(exist_ok=True)
+    return re.sub(r"""(?<=['"])/tmp/""", f"{folder}/", source)
 
 
 def _run_cell(source: str, module: types.ModuleType) -> dict[str, Any]:

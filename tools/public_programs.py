@@ -18,6 +18,7 @@ import json
 import math
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -191,7 +192,8 @@ def run_driver(prepared: Path, folder: Path, *, is_simulated: bool, timeout: flo
     name = "simulated" if is_simulated else "real"
     record_file, work = folder / f"{name}.json", folder / f"{name}_files"
     record_file.unlink(missing_ok=True)
-    work.mkdir(exist_ok=True)
+    shutil.rmtree(work, ignore_errors=True)  # with --keep: checkpoints of an earlier run
+    work.mkdir()
     environment = {
         **os.environ,
         "MPLBACKEND": "Agg",

@@ -83,6 +83,18 @@ def test_every_difference_is_seen(tmp_path):
     assert "b shape: real [3], simulated [4]" in text
 
 
+def test_a_fixed_path_in_tmp_is_another_folder_in_each_run(tmp_path):
+    entry = (
+        "import os, jax.numpy as jnp\n"
+        "os.makedirs('/tmp/shardlab-checkpoints/step-0')\n"
+        "a = jnp.ones(3)\n"
+    )
+    for _ in range(2):
+        row = compare(tmp_path, entry=entry)
+        assert (row.status, row.details) == ("equal", [])
+    assert not Path("/tmp/shardlab-checkpoints").exists()
+
+
 def test_what_is_not_installed_or_cloned_is_missing(tmp_path):
     assert compare(tmp_path, path="a.py").status == "missing"
     row = compare(tmp_path, entry="pass", packages=["no_such_package"])

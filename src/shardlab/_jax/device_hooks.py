@@ -109,11 +109,7 @@ class AttributePatches:
     """Attributes replaced for a while, and restored in reverse order."""
 
     def __init__(self) -> None:
-        self._originals: list[tuple[Any, str, Any]] = []
-
-    @property
-    def is_installed(self) -> bool:
-        return bool(self._originals)
+        self.originals: list[tuple[Any, str, Any]] = []
 
     def replace(self, owner: Any, name: str, make_replacement: MakeReplacement) -> None:
         """Set `owner.name` to `make_replacement(original)`."""
@@ -131,12 +127,12 @@ class AttributePatches:
                 self._set_attribute(module, alias, original, new)
 
     def _set_attribute(self, owner: Any, name: str, original: Any, new: Any) -> None:
-        self._originals.append((owner, name, original))
+        self.originals.append((owner, name, original))
         setattr(owner, name, new)
 
     def restore_originals(self) -> None:
-        while self._originals:
-            owner, name, original = self._originals.pop()
+        while self.originals:
+            owner, name, original = self.originals.pop()
             setattr(owner, name, original)
 
 
@@ -145,7 +141,8 @@ DEVICE_PATCHES = AttributePatches()
 
 def is_simulated() -> bool:
     """Return whether this thread sees virtual devices."""
-    return DEVICE_PATCHES.is_installed and not is_using_real_jax()
+    # Read at every attribute of every array, so without further calls.
+    return bool(DEVICE_PATCHES.originals) and not getattr(_thread_state, "depth", 0)
 
 
 def when_simulated(replacement: Callable[..., Any]) -> MakeReplacement:
@@ -167,14 +164,16 @@ def when_simulated(replacement: Callable[..., Any]) -> MakeReplacement:
     return make_replacement
 
 
-def property_when_simulated(read: Callable[[Any, Callable[[], Any]], Any]) -> MakeReplacement:
-    """Replace a property by `read(self, original)`, except inside `use_real_jax` blocks."""
+def property_when_simulated(read: Callable[[Any, Callable[[Any], Any]], Any]) -> MakeReplacement:
+    """Replace a property by `read(self, read_original)`, except inside `use_real_jax` blocks."""
 
     def make_replacement(original: Any) -> Any:
+        read_original = original.__get__
+
         def read_property(self: Any) -> Any:
             if not is_simulated():
-                return original.__get__(self)
-            return read(self, lambda: original.__get__(self))
+                return read_original(self)
+            return read(self, read_original)
 
         # JAX sets the `aval` of an array that it unpickles.
         return property(read_property, getattr(original, "fset", None))

@@ -91,6 +91,7 @@ class ProgramPlacement:
         )
         self.ins: list[Any] = list(pxla.finalize_shardings(ins, devices))
         self.outs: list[Any] = list(pxla.finalize_shardings(outs, devices))
+        self.in_layouts, self.out_layouts = _default_layouts(in_avals), _default_layouts(out_avals)
         self.committed: bool = compile_args["committed"]
         effects = ("ordered_effects", "unordered_effects", "mut")
         self._has_effects = any(compile_args[key] for key in effects)
@@ -169,9 +170,9 @@ def make_executable(
         placement.ins,
         placement.outs,
         compile_args["kept_var_idx"],
-        _default_layouts(compile_args["global_in_avals"]),
+        placement.in_layouts,
         [None] * len(placement.ins),
-        _default_layouts(compile_args["global_out_avals"]),
+        placement.out_layouts,
         compile_args["mut"],
         compile_args["all_args_info"],
     )

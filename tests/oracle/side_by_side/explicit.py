@@ -240,3 +240,30 @@ def einsum_and_outer():
 @explicit
 def random_out_sharding():
     return jax.random.uniform(jax.random.key(0), (4, 8), out_sharding=P("X", "Y"))
+
+
+@program
+def type_after_a_move_to_one_device():
+    x = put_array("X", "Y")
+    device, *others = jax.devices()
+    moved = jax.device_put(x, device)
+    placed = jax.device_put(x, jax.sharding.SingleDeviceSharding(device))
+    arrays = [moved, jax.device_put(moved, others[3]), jax.device_put(moved), placed, placed + 1]
+    return [*arrays, *(str(jax.typeof(array)) for array in arrays)]
+
+
+@program
+def sine_of_an_array_moved_to_one_device():
+    return jnp.sin(jax.device_put(put_array("X", "Y"), jax.devices()[0]))
+
+
+@program
+def dot_of_an_array_moved_to_one_device():
+    moved = jax.device_put(put_array("X", "Y", shape=(8, 8)), jax.devices()[0])
+    return jnp.dot(moved, moved)
+
+
+@explicit
+def dot_of_an_array_moved_to_one_device_with_mesh_set():
+    moved = jax.device_put(put_array("X", "Y", shape=(8, 8)), jax.devices()[0])
+    return jnp.dot(moved, moved)

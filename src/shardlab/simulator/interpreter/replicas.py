@@ -115,16 +115,23 @@ class ReplicatedOutput:
 
 # Names of the outputs of a shard_map, by its body: JAX names the outputs of a jit only.
 _output_names: weakref.WeakKeyDictionary[Any, dict[int, str]] = weakref.WeakKeyDictionary()
+# Jits that return no output of a shard_map. Simulated mode asks at every call, and a train step has
+# thousands of equations.
+_jits_without_names: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def name_outputs(closed: Any) -> None:
     """Remember which outputs of a jit are outputs of a shard_map in it, and their paths."""
     jaxpr, _ = _jax.open_jaxpr(closed)
+    if jaxpr in _jits_without_names:
+        return
     paths = getattr(jaxpr.debug_info, "result_paths", None) or ()
     # An eager shard_map runs in a jit of ours, which returns a flat list.
     is_eager = _HOOKS_FOLDER in str(jaxpr.debug_info.func_src_info)
-    if len(paths) == len(jaxpr.outvars) and not is_eager:
-        _name_outputs(jaxpr, _names_of_variables(zip(jaxpr.outvars, paths, strict=True)))
+    if len(paths) != len(jaxpr.outvars) or is_eager:
+        return
+    if not _name_outputs(jaxpr, _names_of_variables(zip(jaxpr.outvars, paths, strict=True))):
+        _jits_without_names.add(jaxpr)
 
 
 def _names_of_variables(pairs: Iterable[tuple[Any, str]]) -> dict[Any, str]:
@@ -132,7 +139,9 @@ def _names_of_variables(pairs: Iterable[tuple[Any, str]]) -> dict[Any, str]:
     return {atom: name for atom, name in pairs if not isinstance(atom, _jax.Literal)}
 
 
-def _name_outputs(jaxpr: Any, names: Mapping[Any, str]) -> None:
+def _name_outputs(jaxpr: Any, names: Mapping[Any, str]) -> bool:
+    """Name the outputs of the shard_maps in a program; return whether there is one."""
+    has_names = False
     for eqn in jaxpr.eqns:
         by_index = {
             index: str(names[var]).removeprefix("result")
@@ -143,13 +152,15 @@ def _name_outputs(jaxpr: Any, names: Mapping[Any, str]) -> None:
             continue
         if eqn.primitive.name == "shard_map":
             _output_names[_jax.open_jaxpr(eqn.params["jaxpr"])[0]] = by_index
+            has_names = True
             continue
         body = called_jaxpr(eqn.primitive.name, eqn.params)
         if body is not None:
             inner, _ = _jax.open_jaxpr(body)
-            _name_outputs(
+            has_names |= _name_outputs(
                 inner, _names_of_variables((inner.outvars[i], name) for i, name in by_index.items())
             )
+    return has_names
 
 
 def output_name(body: Any, index: int) -> str:

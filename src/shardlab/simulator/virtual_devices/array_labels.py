@@ -41,6 +41,14 @@ def attach_sharding(value: Any, sharding: Any, *, committed: bool = True) -> Any
     return value
 
 
+def attach_type(value: Any, aval: Any) -> None:
+    """Give an array a type whose sharding is not that of its label."""
+    if isinstance(value, device_hooks.ArrayImpl):
+        with device_hooks.use_real_jax():
+            plain = value.aval
+        value.__dict__[_AVAL] = plain, aval
+
+
 def attached_sharding(value: Any) -> Any:
     """Return the sharding that an array was labelled with, or None."""
     target = getattr(value, "_base_array", value)
@@ -63,9 +71,9 @@ def sharding_of(value: Any) -> Any:
     return default_sharding() if sharding is None else sharding
 
 
-def aval_with_sharding(value: Any, read_aval: Callable[[], Any]) -> Any:
+def aval_with_sharding(value: Any, read_aval: Callable[[Any], Any]) -> Any:
     """Return the type of an array; `x.aval.sharding` says how the array is sharded."""
-    plain = read_aval()
+    plain = read_aval(value)
     before, aval = value.__dict__.get(_AVAL, (None, None))
     if before is not plain:
         # Stored, because JAX reads it in every eager operation.

@@ -19,6 +19,7 @@ from shardlab.simulator.interpreter.program import split_global_array
 from shardlab.simulator.virtual_devices.array_labels import (
     attach_partial_sums,
     attach_sharding,
+    attach_type,
     attached_partial_sums,
     attached_sharding,
     default_sharding,
@@ -128,6 +129,10 @@ def _put_value(x: Any, target: Any, copy: Any) -> Any:
             attach_partial_sums(new, terms)
     was_committed = isinstance(x, jax.Array) and x.committed
     attach_sharding(new, sharding, committed=target is not None or was_committed)
+    if isinstance(target, device_hooks.Device) and _jax.has_sharding(source_type):
+        # JAX changes the type for a sharding (`update_dp_aval`), not for a device: the array on one
+        # device has the type of its old mesh, and operations on it are checked by that type.
+        attach_type(new, source_type)
     if copy == semantics.DONATE_INPUT and isinstance(x, jax.Array) and _reuses_buffer(x, sharding):
         x.delete()
     return new
