@@ -14,7 +14,7 @@ def inputs(draw):
     while not shards.sum() or (n > 1 and not np.ptp(shards.sum(1))):
         shards[0, 0] += 1
     if draw.number == 2 and draw.scale > 1:
-        shards *= 2.0**-16  # between multiples of 1 / 1024
+        shards *= 2.0**-6  # between multiples of 1 / 1024
     elif draw.number in (3, 4) or rng.random() < 0.2:
         # Up to a million, all of one sign: with both, the rounding of large terms could be larger
         # than the tolerance of a small mean.
