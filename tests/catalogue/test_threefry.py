@@ -70,3 +70,8 @@ def test_the_initializer_is_lecun_normal():
     np.testing.assert_allclose(
         threefry.lecun_normal(threefry.key(5), (9, 2)), drawn, rtol=2e-6, atol=1e-7
     )
+
+
+def test_a_kernel_that_no_memory_holds_is_refused_before_it_is_drawn():
+    with pytest.raises(MemoryError, match="3 x 2000000000 elements"):
+        threefry.linear_kernel(0, 3, 2_000_000_000)

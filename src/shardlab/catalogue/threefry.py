@@ -109,11 +109,17 @@ def lecun_normal(rng_key: Bits, shape: Shape) -> Floats:
     return truncated_normal(rng_key, -2.0, 2.0, shape) * stddev
 
 
+_MAX_KERNEL_SIZE = 1 << 22  # elements
+
+
 def linear_kernel(seed: int, din: int, dout: int) -> Floats:
     """Return the kernel of `flax.nnx.Linear(din, dout, rngs=flax.nnx.Rngs(seed))`; its bias is 0.
 
     Rngs folds a counter into its key for each draw, and the kernel is drawn first.
     """
+    if din * dout > _MAX_KERNEL_SIZE:
+        # A mutant of a reference that swaps the seed and a size would use all memory.
+        raise MemoryError(f"A kernel of {din} x {dout} elements is too large to draw in NumPy.")
     return lecun_normal(fold_in(key(seed), 0), (din, dout))
 
 

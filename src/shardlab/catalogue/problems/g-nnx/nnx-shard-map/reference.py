@@ -46,7 +46,7 @@ def _inputs(draw, num_shards):
     low, high = {0: (2, 4), 1: (4, 6), 2: (1, 2)}.get(draw.number, (1, 7))
     in_dim = int(rng.integers(low, high))
     # In the first three cases different numbers of outputs too, 1 among them.
-    features = int(rng.integers(*{0: (1, 2), 1: (2, 5), 2: (5, 8)}.get(draw.number, (1, 7))))
+    features = int(rng.integers(*{0: (1, 2), 1: (2, 9), 2: (9, 25)}.get(draw.number, (1, 7))))
     rows = int(rng.integers(min(low, 2), 4 if num_shards > 1 else 3))
     x = draw.numbers(num_shards * rows, in_dim)
     # No shard is 0, so that a wrong model on one device is visible.
