@@ -18,7 +18,9 @@ from shardlab.testing import assert_memory
 
 
 def total(x, scale=1.0):
-    body = lambda x: lax.psum(scale * x.sum(), "data")  # noqa: E731
+    def body(x):
+        return lax.psum(scale * x.sum(), "data")
+
     return jax.shard_map(body, in_specs=P("data"), out_specs=P())(x)
 
 

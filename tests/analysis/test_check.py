@@ -163,7 +163,9 @@ def test_a_step_may_return_a_model_with_functions_in_it():
         params, static = eqx.partition(model, eqx.is_array)
 
         def body(params, x):
-            loss = lambda params: (jax.vmap(eqx.combine(params, static))(x) ** 2).mean()  # noqa: E731
+            def loss(params):
+                return (jax.vmap(eqx.combine(params, static))(x) ** 2).mean()
+
             return lax.pmean(jax.grad(loss)(params), "data")
 
         mapped = jax.shard_map(body, in_specs=(P(), P("data")), out_specs=P(), check_vma=False)

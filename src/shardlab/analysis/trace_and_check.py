@@ -26,7 +26,7 @@ from shardlab.tracing.observation import Observation
 from shardlab.tracing.trace import Trace, make_trace
 
 if TYPE_CHECKING:
-    from shardlab.analysis.mesh_runs import MeshRunner
+    from shardlab.analysis.mesh_runs import MeshRunner, Rewrite
     from shardlab.checks.run_comparison import RunComparison
 
 _Parameters = ParamSpec("_Parameters")
@@ -138,40 +138,23 @@ def check(
     # A suppressed error does not stop the runs: the user says that it is no error.
     errors = [item for item in config.suppress(static_findings)[0] if item.severity == "error"]
     reason = _reason_not_to_run(observation, errors, test_meshes, run, args)
-    if not reason and not observation.n_shard_maps and reference is None:
-        from shardlab.analysis.mesh_trace import depends_on_mesh
-
-        # Unless it has the number of devices in it, as in `grads / jax.device_count()`.
-        if not depends_on_mesh(f, args, max(test_meshes, key=lambda mesh: mesh.n_devices)):
-            reason = _ONLY_JIT
+    if not reason and reference is None and _is_mesh_independent(observation, f, args, test_meshes):
+        reason = _ONLY_JIT
     findings = list(static_findings)
     notes: tuple[str, ...] = (reason,)
     meshes_checked: tuple[str, ...] = (mesh_text(observation.mesh),) if observation.mesh else ()
     is_compared = True
     if not reason:
         # Run on meshes and compare. Imported here because it loads NumPy, which tracing does not.
-        from shardlab.analysis.mesh_runs import MeshRunner, Rewrite
+        from shardlab.analysis.mesh_runs import MeshRunner
         from shardlab.checks.compare_runs import merge_findings
 
-        runner = MeshRunner(f, args, report_progress, reference)
-        comparison, meshes_checked = _run_and_compare(runner, test_meshes, grads, bool(requested))
-        comparison, meshes_checked = _explain(runner, comparison, meshes_checked, requested, grads)
-        # What agrees may agree because of rounding, or because it was not compared.
-        rewrites: tuple[Rewrite, ...] = ("float32", "fixed_draws")
-        for rewrite in rewrites:
-            is_needed = (
-                runner.has_narrow_floats if rewrite == "float32" else comparison.has_own_draws
-            )
-            if comparison.agrees and meshes_checked and is_needed:
-                report_progress(f"running with {rewrite.replace('_', ' ')}")
-                other = MeshRunner(f, args, report_progress, reference, rewrite=rewrite)
-                changed = _compare_rewritten(other, test_meshes, grads)
-                changed, _ = _explain(other, changed, meshes_checked, requested, grads)
-                # An index drawn from the size of a shard is another one on each mesh, also with
-                # constants: without a proven cause that is no finding.
-                is_certain = rewrite == "float32" or not changed.is_unexplained
-                if is_certain and not changed.agrees:
-                    comparison = changed.of_rewritten(rewrite)
+        def make_runner(rewrite: Rewrite = "") -> MeshRunner:
+            return MeshRunner(f, args, report_progress, reference, rewrite=rewrite)
+
+        comparison, meshes_checked = _compare_on_meshes(
+            make_runner, test_meshes, requested, grads, report_progress
+        )
         findings = merge_findings(static_findings, comparison.findings)
         notes, is_compared = comparison.notes, bool(meshes_checked)
 
@@ -185,6 +168,38 @@ def check(
         suppressed=suppressed,
         is_compared=is_compared,
     )
+
+
+def _compare_on_meshes(
+    make_runner: Callable[..., MeshRunner],
+    test_meshes: Sequence[Mesh],
+    requested: Sequence[Mesh],
+    grads: bool,
+    report_progress: Callable[[str], None],
+) -> tuple[RunComparison, tuple[str, ...]]:
+    """Return the comparison, explained if possible, and the meshes whose results were compared.
+
+    What agrees may agree because of rounding, or because it was not compared. So a program with
+    narrow floats also runs in float32, and one with other random numbers on each mesh with
+    constants in their place.
+    """
+    runner = make_runner()
+    comparison, meshes_checked = _run_and_compare(runner, test_meshes, grads, bool(requested))
+    comparison, meshes_checked = _explain(runner, comparison, meshes_checked, requested, grads)
+    rewrites: tuple[Rewrite, ...] = ("float32", "fixed_draws")
+    for rewrite in rewrites:
+        is_needed = runner.has_narrow_floats if rewrite == "float32" else comparison.has_own_draws
+        if comparison.agrees and meshes_checked and is_needed:
+            report_progress(f"running with {rewrite.replace('_', ' ')}")
+            rewritten = make_runner(rewrite)
+            changed = _compare_rewritten(rewritten, test_meshes, grads)
+            changed, _ = _explain(rewritten, changed, meshes_checked, requested, grads)
+            # An index drawn from the size of a shard is another one on each mesh, also with
+            # constants: without a proven cause that is no finding.
+            is_certain = rewrite == "float32" or not changed.is_unexplained
+            if is_certain and not changed.agrees:
+                comparison = changed.of_rewritten(rewrite)
+    return comparison, meshes_checked
 
 
 def _run_and_compare(
@@ -247,6 +262,23 @@ def _test_causes(runner: MeshRunner, comparison: RunComparison) -> RunComparison
     paths = repairable_paths(runs)
     repairs = runner.find_repairs(paths, lambda values: is_repaired(runs, values)) if paths else []
     return explain_by_repairs(runs, repairs, comparison)
+
+
+def _is_mesh_independent(
+    observation: Observation,
+    f: Callable[..., Any],
+    args: Sequence[Any],
+    test_meshes: Sequence[Mesh],
+) -> bool:
+    """Return whether XLA keeps the values the same on every mesh: a jit without a shard_map.
+
+    Unless it has the number of devices in it, as in `grads / jax.device_count()`.
+    """
+    if observation.n_shard_maps:
+        return False
+    from shardlab.analysis.mesh_trace import depends_on_mesh
+
+    return not depends_on_mesh(f, args, max(test_meshes, key=lambda mesh: mesh.n_devices))
 
 
 _ONLY_JIT = (

@@ -87,7 +87,7 @@ def _compare_numbers(case: Case, actual: Any, expected: Any, name: str) -> Itera
     elif expected.dtype.kind in "iu" and is_float(array.dtype):
         texts = _short_repr(actual), array_text(expected)
         yield _difference("DTYPE", name, *texts, fix="return an int, not a float.")
-    # A Python int is a float for every purpose, an int32 array is not a float array.
+    # A Python int can be used as a float anywhere; an int32 array is not a float array.
     elif expected.ndim and is_float(expected.dtype) and array.dtype.kind in "iu":
         sentence = f"{name} is an array of {array.dtype}, expected floats."
         yield Verdict(code="DTYPE", what=sentence, fix="return an array of floats.")

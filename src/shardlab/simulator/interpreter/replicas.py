@@ -106,7 +106,7 @@ class OutputSource:
 
 @dataclasses.dataclass(frozen=True)
 class ReplicatedOutput:
-    """An output that is to be compared when the program runs: device axes come first."""
+    """An output to compare when the program runs: device axes come first."""
 
     array: Any
     mesh_axes: tuple[str, ...]
