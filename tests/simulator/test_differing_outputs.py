@@ -25,21 +25,21 @@ for _ in range(3):
 """
 
 
-def test_one_forgotten_psum_is_one_warning_with_the_names_of_the_leaves(tmp_path):
+def run_script(tmp_path, source):
+    """Return what `shardlab run` prints to standard error."""
     script = tmp_path / "train.py"
-    script.write_text(SCRIPT)
-    done = subprocess.run(
-        [sys.executable, "-m", "shardlab", "run", script],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
-    assert done.stderr.count("ReplicasDiffer") == 1
-    assert "output [0]['w0'], [0]['w1'], [0]['w10']" in done.stderr
-    assert "and 12 more of 'body'" in done.stderr
-    assert "replicated outputs that differ: 18" in done.stderr
-    assert len(done.stderr.splitlines()) < 16
+    script.write_text(source)
+    command = [sys.executable, "-m", "shardlab", "run", script]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stderr
+
+
+def test_one_forgotten_psum_is_one_warning_with_the_names_of_the_leaves(tmp_path):
+    errors = run_script(tmp_path, SCRIPT)
+    assert errors.count("ReplicasDiffer") == 1
+    assert "output [0]['w0'], [0]['w1'], [0]['w10']" in errors
+    assert "and 12 more of 'body'" in errors
+    assert "replicated outputs that differ: 18" in errors
+    assert len(errors.splitlines()) < 16
 
 
 LATER = """
@@ -58,14 +58,6 @@ for scale in (0.0, jnp.float32(1.0)):  # another type, so the step is traced aga
 
 
 def test_an_output_that_differs_in_a_later_step_is_no_second_warning(tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text(LATER)
-    done = subprocess.run(
-        [sys.executable, "-m", "shardlab", "run", script],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
-    assert done.stderr.count("ReplicasDiffer") == 1
-    assert "replicated outputs that differ: 2" in done.stderr
+    errors = run_script(tmp_path, LATER)
+    assert errors.count("ReplicasDiffer") == 1
+    assert "replicated outputs that differ: 2" in errors

@@ -95,12 +95,12 @@ def _list_test_meshes(part: Part, sequence: np.random.SeedSequence | None) -> It
     if sequence is not None:
         # A part that lists its meshes need not name their axes.
         axes = part.axes or parse_mesh(texts[0]).axis_names
-        renamed, permuted = _draw_test_meshes(axes, np.random.default_rng(sequence))
+        rng = np.random.default_rng(sequence)
         for index, text in enumerate(texts):
             if text.endswith(_PERMUTED):
-                meshes[index] = permuted
+                meshes[index] = _draw_permuted_mesh(axes, rng)
             elif _has_renamed_axes(meshes[index].mesh):
-                meshes[index] = renamed
+                meshes[index] = _draw_renamed_mesh(len(axes), rng)
     yield from meshes
     large = (
         default_simulated_meshes(part.axes)
@@ -140,25 +140,25 @@ def default_test_meshes(axes: tuple[str, ...]) -> tuple[str, ...]:
     return (*grids, f"{_RENAMED_AXES[0]}=2,{_RENAMED_AXES[1]}=4", f"{a}=2,{b}=4 permuted")
 
 
-def _draw_test_meshes(axes: tuple[str, ...], rng: np.random.Generator) -> Iterator[_TestMesh]:
-    """Yield a mesh with other axis names, and one with devices in another order, as drawn.
-
-    They take the places of such meshes in the list of the part.
-    """
+def _draw_renamed_mesh(n_axes: int, rng: np.random.Generator) -> _TestMesh:
     words = rng.choice(_DRAWN_AXES, 2, replace=False).tolist()
     names = [
         f"{word}{number}" for word, number in zip(words, rng.integers(100, size=2), strict=True)
     ]
-    sizes = _draw_axis_sizes(rng, n_axes=len(axes), has_grid=True)
+    sizes = _draw_axis_sizes(rng, n_axes=n_axes, has_grid=True)
     mesh = Mesh(dict(zip(names, sizes, strict=False)))
-    yield _TestMesh(f"{mesh}, axes renamed", mesh)
+    return _TestMesh(f"{mesh}, axes renamed", mesh)
+
+
+def _draw_permuted_mesh(axes: tuple[str, ...], rng: np.random.Generator) -> _TestMesh:
+    """Return a mesh of some of the host's devices, in an order that is not sorted."""
     second = "model" if axes[0] != "model" else "data"
     sizes = _draw_axis_sizes(rng, n_axes=len(axes), has_grid=False)
     mesh = Mesh(dict(zip((*axes, second), sizes, strict=False)))
-    order = sorted(range(mesh.n_devices))
+    order = list(range(mesh.n_devices))
     while order == sorted(order):
         order = rng.choice(_N_HOST_DEVICES, mesh.n_devices, replace=False).tolist()
-    yield _TestMesh(f"{mesh}, devices {order}", Mesh(mesh.shape, device_ids=order))
+    return _TestMesh(f"{mesh}, devices {order}", Mesh(mesh.shape, device_ids=order))
 
 
 def _draw_axis_sizes(rng: np.random.Generator, *, n_axes: int, has_grid: bool) -> tuple[int, ...]:

@@ -174,7 +174,7 @@ def _wrong_mesh_axes(run: RunResult, axes: Sequence[str]) -> list[Verdict]:
 
 
 def _listed_text(names: Sequence[str]) -> str:
-    return ", ".join(names[:_MAX_LISTED]) + (", ..." if names[_MAX_LISTED:] else "")
+    return ", ".join(names[:_MAX_LISTED]) + (" and more" if names[_MAX_LISTED:] else "")
 
 
 def _outside_verdicts(name: str, operations: Sequence[str]) -> list[Verdict]:
