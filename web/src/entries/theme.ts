@@ -1,0 +1,4 @@
+// Runs before the page is painted, so that a chosen theme does not flash.
+
+const theme = localStorage.getItem("theme");
+if (theme === "dark" || theme === "light") document.documentElement.dataset.theme = theme;
