@@ -34,6 +34,7 @@ LAYERS = (
     "catalogue",
     "judge",
     "course",
+    "server",
     "testing",
     "pytest_plugin",
     "cli",
@@ -71,6 +72,8 @@ THIRD_PARTY = {
     "judge.worker": {"jax", "flax", "numpy"},
     "catalogue": {"numpy"},
     "course": {"numpy", "rich"},
+    # Pages and queues: programs run in workers, so the web process has no use for JAX.
+    "server": {"fastapi", "starlette", "uvicorn", "jinja2", "sqlalchemy", "alembic", "click"},
     "testing": set(),
     "pytest_plugin": {"pytest"},
     "execution": set(),

@@ -75,6 +75,8 @@ LabError
 │  ├─ StoreBusy
 │  ├─ StoreCorrupt
 │  └─ StoreNewerVersion
+├─ ServerError
+│  └─ PortInUse
 └─ PracticeError
    ├─ SolutionFileMissing
    ├─ SolutionFileExists
@@ -560,6 +562,21 @@ class ForkServerFailed(SandboxError):
     """The fork server, which preloads JAX for the worker processes, did not start."""
 
     code = "sandbox.fork_server_failed"
+
+
+# Server: the pages of `shardlab serve` (`shardlab.server`)
+
+
+class ServerError(LabError):
+    """The web server cannot start or go on."""
+
+    code = "server"
+
+
+class PortInUse(ServerError):
+    """Another program uses the TCP port, or this user cannot use it."""
+
+    code = "server.port_in_use"
 
 
 # Course: catalogue, progress store and practice (`shardlab.course`)
