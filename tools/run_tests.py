@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> int:
 def prepare_web_tests(name: str) -> None:
     """Install the packages of web/ if npm is there; say which tests of the pages cannot run."""
     if shutil.which("npm") is None:
-        print(f"{name}: npm is not installed, so pages are not tested with axe-core and not rebuilt")
+        print(f"{name}: no npm, so the pages are not tested with axe-core and not rebuilt")
     elif not (WEB / "node_modules").is_dir():
         run(f"{name}: packages of web/", ["npm", "ci", "--silent", "--prefix", WEB])
     browsers = ("chromium", "chromium-browser", "google-chrome")
