@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from shardlab._text.nearest import nearest_name
 from shardlab.catalogue.problem import Problem
@@ -15,6 +16,7 @@ from shardlab.judge.verdict import Verdict
 from shardlab.sandbox.process import Level, ProcessLimits, SandboxedProcess, SandboxPool
 
 ReportCase = Callable[[CaseResult], None]
+ReportProgress = Callable[[dict[str, Any]], None]
 # Too many seeds for a submission to find its own by trying them against the case that it sees, and
 # the most that a signed SQLite integer holds.
 _SEED_BITS = 63
@@ -115,19 +117,32 @@ def judge_submission(
     report_case: ReportCase = lambda result: None,
     *,
     source: bytes | None = None,
+    report_progress: ReportProgress | None = None,
 ) -> Judgement:
     """Judge a submission with its seed, and store the judgement; a note says if that fails.
 
-    `source` is needed for a submission that is not stored itself. If judging ends early (a kill, an
-    exception from `report_case`), a stored one stays unfinished and can be judged again at any
-    time.
+    `source` is needed for a submission that is not stored itself. `report_progress` gets the events
+    of `judge/progress.py`, which are JSON; the last one follows after the judgement is stored. If
+    judging ends early (a kill, an exception from `report_case`, a cancelled pool), a stored one
+    stays unfinished and can be judged again at any time.
     """
     from shardlab.judge.judge import judge
+    from shardlab.judge.progress import JudgeProgress
 
     source = store.load_source(submission.number) if source is None else source
     kind, seed = submission.kind, submission.seed
-    judgement = judge(pool, problem, source, kind=kind, seed=seed, on_case=report_case)
-    return _save_judgement(store, submission, judgement)
+    progress = JudgeProgress(problem, kind=kind, seed=seed)
+    send_event = report_progress or (lambda event: None)
+
+    def report(result: CaseResult) -> None:
+        report_case(result)
+        send_event(progress.case_event(result))
+
+    send_event(progress.started_event())
+    judgement = judge(pool, problem, source, kind=kind, seed=seed, on_case=report)
+    judgement = _save_judgement(store, submission, judgement)
+    send_event(progress.judged_event(judgement))
+    return judgement
 
 
 def judge_case(
