@@ -253,7 +253,7 @@ def _array_source(array: npt.NDArray[Any]) -> str:
     dtype = array.dtype.name
     if dtype == "bfloat16":
         return f"{_array_source(array.astype(np.float32))}.astype(_case_jax.numpy.bfloat16)"
-    if array.size <= _MAX_LITERALS and np.isfinite(array).all():
+    if 0 < array.size <= _MAX_LITERALS and np.isfinite(array).all():
         return f"_case_numpy.array({_list_source(array)}, '{dtype}')"
     data = base64.b64encode(zlib.compress(np.ascontiguousarray(array).tobytes())).decode()
     decode = f"__import__('zlib').decompress(__import__('base64').b64decode('{data}'))"
