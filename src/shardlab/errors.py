@@ -65,6 +65,8 @@ LabError
 ├─ SandboxError (RuntimeError)
 │  ├─ SandboxLevelUnavailable
 │  └─ ForkServerFailed
+├─ ServerError
+│  └─ PortInUse
 ├─ CatalogueError (ValueError)
 │  ├─ CatalogueNotFound
 │  ├─ InvalidTracks
@@ -589,6 +591,21 @@ class ForkServerFailed(SandboxError):
     """The fork server, which preloads JAX for the worker processes, did not start."""
 
     code = "sandbox.fork_server_failed"
+
+
+# Server: the pages of `shardlab serve` (`shardlab.server`)
+
+
+class ServerError(LabError):
+    """The web server cannot start or go on."""
+
+    code = "server"
+
+
+class PortInUse(ServerError):
+    """Another program uses the TCP port, or this user cannot use it."""
+
+    code = "server.port_in_use"
 
 
 # Course: catalogue, progress store and practice (`shardlab.course`)

@@ -28,6 +28,7 @@ _COMMANDS = {
     "check": "shardlab.cli.check",
     "learn": "shardlab.cli.learn",
     "practice": "shardlab.cli.practice",
+    "serve": "shardlab.cli.serve",
     "catalogue": "shardlab.cli.catalogue",
     "completion": "shardlab.cli.completion",
 }
