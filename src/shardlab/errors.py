@@ -76,7 +76,8 @@ LabError
 │  ├─ StoreCorrupt
 │  └─ StoreNewerVersion
 ├─ ServerError
-│  └─ PortInUse
+│  ├─ PortInUse
+│  └─ DatabaseUnusable
 └─ PracticeError
    ├─ SolutionFileMissing
    ├─ SolutionFileExists
@@ -577,6 +578,12 @@ class PortInUse(ServerError):
     """Another program uses the TCP port, or this user cannot use it."""
 
     code = "server.port_in_use"
+
+
+class DatabaseUnusable(ServerError):
+    """The server's database cannot be opened or migrated."""
+
+    code = "server.database"
 
 
 # Course: catalogue, progress store and practice (`shardlab.course`)
