@@ -61,6 +61,9 @@ LabError
 ├─ SandboxError (RuntimeError)
 │  ├─ SandboxLevelUnavailable
 │  └─ ForkServerFailed
+├─ ServerError
+│  ├─ PortInUse
+│  └─ DatabaseUnusable
 ├─ CatalogueError (ValueError)
 │  ├─ CatalogueNotFound
 │  ├─ InvalidTracks
@@ -75,9 +78,6 @@ LabError
 │  ├─ StoreBusy
 │  ├─ StoreCorrupt
 │  └─ StoreNewerVersion
-├─ ServerError
-│  ├─ PortInUse
-│  └─ DatabaseUnusable
 └─ PracticeError
    ├─ SolutionFileMissing
    ├─ SolutionFileExists
