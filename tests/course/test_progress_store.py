@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shardlab.course import store as store_module
-from shardlab.course.database import data_folder
+from shardlab.course.database import MIGRATIONS, data_folder, migrate_database
 from shardlab.course.store import Progress, ProgressStore, open_store
 from shardlab.errors import StoreUnwritable, UnknownSubmission
 from shardlab.judge.judgement import CaseResult, Judgement
@@ -162,3 +162,31 @@ def test_without_a_home_the_message_says_what_to_set(monkeypatch):
         data_folder({}, "linux")
     assert "SHARDLAB_DATA" in caught.value.fix
     assert data_folder({"SHARDLAB_DATA": "/data"}, "linux") == Path("/data")
+
+
+def test_a_draft_is_replaced_and_removed_and_belongs_to_its_catalogue(store):
+    assert store.load_draft("ring") is None
+    store.save_draft("ring", "x = 1\n")
+    draft = store.save_draft("ring", "x = 2\r\n")
+    assert store.load_draft("ring") == draft
+    assert draft.source == "x = 2\r\n"
+    assert ProgressStore(store.path, "/other").load_draft("ring") is None
+    store.delete_draft("ring")
+    assert store.load_draft("ring") is None
+
+
+def test_a_start_in_the_browser_leaves_the_path_of_the_solution_file(store, tmp_path):
+    store.record_start("ring", tmp_path / "ring.py")
+    store.record_start("sum")
+    store.record_start("ring")
+    assert store.latest_problem() == "ring"
+    assert store.progress_of("ring").path == str(tmp_path / "ring.py")
+    assert store.progress_of("sum").path == ""
+
+
+def test_a_store_of_the_first_schema_gets_drafts(tmp_path):
+    path = tmp_path / "practice.db"
+    with sqlite3.connect(path, isolation_level=None) as connection:
+        migrate_database(connection, MIGRATIONS[:1])
+    store = ProgressStore(path)
+    assert store.save_draft("ring", "x = 1\n").source == "x = 1\n"
