@@ -36,6 +36,7 @@ class JobRow(Base):
     __table_args__ = (
         Index("ix_job_state_person", "state", "person"),
         Index("ix_job_finished", "finished"),
+        Index("ix_job_key", "key"),
         {"sqlite_autoincrement": True},  # a number is never used twice
     )
 
@@ -43,6 +44,7 @@ class JobRow(Base):
     id: Mapped[str] = mapped_column(String(32), unique=True)  # in URLs: cannot be guessed
     person: Mapped[int]
     kind: Mapped[str] = mapped_column(String(32))
+    key: Mapped[str | None] = mapped_column(String(100))  # of at most one active or done job
     payload: Mapped[str] = mapped_column(Text)  # JSON
     state: Mapped[str] = mapped_column(String(16))
     version: Mapped[int] = mapped_column(default=0)  # increases with every change of the row

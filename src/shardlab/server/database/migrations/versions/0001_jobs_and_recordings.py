@@ -19,6 +19,7 @@ def upgrade() -> None:
         sa.Column("id", sa.String(32), nullable=False),
         sa.Column("person", sa.Integer(), nullable=False),
         sa.Column("kind", sa.String(32), nullable=False),
+        sa.Column("key", sa.String(100), nullable=True),
         sa.Column("payload", sa.Text(), nullable=False),
         sa.Column("state", sa.String(16), nullable=False),
         sa.Column("version", sa.Integer(), nullable=False),
@@ -39,6 +40,7 @@ def upgrade() -> None:
     )
     op.create_index("ix_job_state_person", "job", ["state", "person"])
     op.create_index("ix_job_finished", "job", ["finished"])
+    op.create_index("ix_job_key", "job", ["key"])
     op.create_table(
         "queue_turn",
         sa.Column("person", sa.Integer(), autoincrement=False, nullable=False),
