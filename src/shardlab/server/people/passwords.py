@@ -16,61 +16,16 @@ MAX_BYTES = 512
 
 # The most common passwords of ten characters and more in public leaks, and what people type when
 # they are told that theirs is too short. Compared without case and without trailing digits.
-_COMMON = frozenset(
-    [
-        "1234567890",
-        "0123456789",
-        "12345678910",
-        "123456789a",
-        "1q2w3e4r5t",
-        "1qaz2wsx3edc",
-        "q1w2e3r4t5",
-        "qwertyuiop",
-        "qwerty12345",
-        "qwerty123456",
-        "asdfghjkl1",
-        "zxcvbnm123",
-        "password",
-        "password1",
-        "passwordpassword",
-        "mypassword",
-        "passw0rd1",
-        "p@ssword",
-        "p@ssw0rd",
-        "iloveyou",
-        "iloveyou12",
-        "letmeinplease",
-        "welcome",
-        "welcome123",
-        "changeme",
-        "changemenow",
-        "administrator",
-        "adminadmin",
-        "superman",
-        "sunshine",
-        "princess",
-        "football",
-        "baseball",
-        "basketball",
-        "abcdefghij",
-        "abcd1234567",
-        "abc1234567",
-        "aaaaaaaaaa",
-        "qazwsxedcrf",
-        "1q2w3e4r5t6y",
-        "michelle",
-        "jennifer",
-        "computer",
-        "internet",
-        "starwars1977",
-        "correcthorsebatterystaple",
-        "trustno1trustno1",
-        "secretsecret",
-        "shardlab",
-        "shardlabshardlab",
-        "shard_map",
-    ]
-)
+_COMMON_TEXT = """
+    1234567890 0123456789 12345678910 123456789a 1q2w3e4r5t 1qaz2wsx3edc q1w2e3r4t5 qwertyuiop
+    qwerty12345 qwerty123456 asdfghjkl1 zxcvbnm123 password password1 passwordpassword mypassword
+    passw0rd1 p@ssword p@ssw0rd iloveyou iloveyou12 letmeinplease welcome welcome123 changeme
+    changemenow administrator adminadmin superman sunshine princess football baseball basketball
+    abcdefghij abcd1234567 abc1234567 aaaaaaaaaa qazwsxedcrf 1q2w3e4r5t6y michelle jennifer
+    computer internet starwars1977 correcthorsebatterystaple trustno1trustno1 secretsecret
+    shardlab shardlabshardlab shard_map
+"""
+_COMMON = frozenset(_COMMON_TEXT.split())
 _COMMON_STEMS = frozenset(word.rstrip("0123456789!.") or word for word in _COMMON)
 
 

@@ -51,6 +51,7 @@ class SignedInSession:
 
     id: int
     person: Person
+    must_change_password: bool  # an admin set the password
 
 
 class Sessions:
@@ -104,12 +105,15 @@ class Sessions:
                 return None
             row, person = found[0], person_of(found[1])
             session_id, last_used = row.id, row.last_used
+            must_change_password = found[1].must_change_password
         if now - last_used > _TOUCH_SECONDS:
             with self._database.write() as session:
                 stored = session.get(SessionRow, session_id)
                 if stored is not None:
                     stored.last_used = now
-        return SignedInSession(id=session_id, person=person)
+        return SignedInSession(
+            id=session_id, person=person, must_change_password=must_change_password
+        )
 
     def end(self, token: str) -> None:
         """End the session of a token."""
