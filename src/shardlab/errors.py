@@ -52,6 +52,10 @@ LabError
 │  ├─ ProgramCrashed
 │  ├─ TimeLimitReached
 │  └─ MemoryLimitReached
+├─ RecordingError (ValueError)
+│  ├─ InvalidRecording
+│  ├─ NothingToRecord
+│  └─ UnknownEdit
 ├─ PlanError (ValueError)
 │  ├─ UnknownModel
 │  ├─ InvalidModel
@@ -506,6 +510,30 @@ class MemoryLimitReached(ProgramFailed):
 
 
 # Plans: models, sharding rules and options (`shardlab.planner`)
+
+
+class RecordingError(LabError, ValueError):
+    """A recording that cannot be made or read."""
+
+    code = "recording.error"
+
+
+class InvalidRecording(RecordingError):
+    """A file that is not a recording, or one of another version."""
+
+    code = "recording.invalid"
+
+
+class NothingToRecord(RecordingError):
+    """A program that runs neither a shard_map nor a jit with shardings."""
+
+    code = "recording.no_program"
+
+
+class UnknownEdit(RecordingError):
+    """An edit that the program does not offer."""
+
+    code = "recording.unknown_edit"
 
 
 class PlanError(LabError, ValueError):
