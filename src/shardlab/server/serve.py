@@ -70,9 +70,8 @@ def listen_on(port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind(("127.0.0.1", port))
-        # Now, and not when the server runs: with SO_REUSEADDR two sockets can be bound to a port
-        # that none of them listens on yet.
-        listener.listen(128)
+        # Before the address is printed: a connection made while the application loads is queued.
+        listener.listen(1024)
     except OSError as error:
         listener.close()
         raise PortInUse(
