@@ -87,6 +87,7 @@ LabError
    ├─ SolutionFileExists
    ├─ FolderUnwritable
    ├─ UnknownSubmission
+   ├─ CaseNotShown
    └─ NoTerminal
 
 Names in parentheses are the built-in exception that the error also is, so that code written for
@@ -729,6 +730,12 @@ class UnknownSubmission(PracticeError):
     """The store has no submission, or no case, of this number."""
 
     code = "practice.unknown_submission"
+
+
+class CaseNotShown(PracticeError):
+    """The inputs of a case are hidden, or there is no program in it to step through."""
+
+    code = "practice.case_not_shown"
 
 
 class NoTerminal(PracticeError):
