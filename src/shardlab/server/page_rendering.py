@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 
 from shardlab import __version__
-from shardlab.server.person import LOCAL_PERSON, Person
+from shardlab.server.person import Person
 
 STATIC_FOLDER = Path(__file__).parent / "static"
 
@@ -87,7 +87,7 @@ def render_page(request: Request, template: str, page: Any, *, status: int = 200
     """Return the response of one page; the template reads `page` and `site`."""
     site = Site(
         path=request.url.path,
-        person=getattr(request.state, "person", LOCAL_PERSON),
+        person=getattr(request.state, "person", None),
         csrf_token=request.state.csrf_token,
         is_local=request.app.state.settings.is_local,
     )
