@@ -87,7 +87,16 @@ THIRD_PARTY = {
     "catalogue": {"numpy"},
     "course": {"numpy", "rich"},
     # Pages and queues: programs run in workers, so the web process has no use for JAX.
-    "server": {"fastapi", "starlette", "uvicorn", "jinja2", "sqlalchemy", "alembic", "click"},
+    "server": {
+        "fastapi",
+        "pydantic",
+        "starlette",
+        "uvicorn",
+        "jinja2",
+        "sqlalchemy",
+        "alembic",
+        "click",
+    },
     "testing": set(),
     "pytest_plugin": {"pytest"},
     "execution": set(),
