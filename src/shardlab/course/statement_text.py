@@ -98,7 +98,8 @@ def _read_prediction(lines: Sequence[str]) -> Prediction | None:
 def _question_lines(prediction: Prediction, number: int, width: int) -> Iterator[Line]:
     yield from _wrap_item(f"Predict ({number}): {prediction.question}", width)
     for letter, choice in zip("abcdefgh", prediction.choices, strict=False):
-        yield from ([Span(text="  "), *line] for line in _wrap_item(f"{letter}) {choice}", width))
+        lines = _wrap_item(f"{letter}) {choice}", width - 2)
+        yield from ([Span(text="  "), *line] for line in lines)
 
 
 def parse_layout_line(line: str) -> Layout:
