@@ -1,0 +1,14 @@
+"""Runs the migrations on the connection that `migrate_database` passes."""
+
+from alembic import context
+
+from shardlab.server.database.tables import Base
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=Base.metadata,
+    # SQLite changes a column by copying its table; Alembic writes that for us.
+    render_as_batch=True,
+)
+with context.begin_transaction():
+    context.run_migrations()
