@@ -123,6 +123,10 @@ class JobQueue(Protocol):
         """Return a job with its position in the queue."""
         ...
 
+    def find_by_key(self, key: str) -> Job | None:
+        """Return the newest job of a key, in any state."""
+        ...
+
     def cancel(self, job_id: str) -> Job | None:
         """Cancel a queued job at once; ask the worker of a running one to end it."""
         ...

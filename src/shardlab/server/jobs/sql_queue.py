@@ -108,6 +108,12 @@ class SqlJobQueue:
             row = session.scalar(select(JobRow).where(JobRow.id == job_id))
             return None if row is None else _to_job(row, self._position(session, row))
 
+    def find_by_key(self, key: str) -> Job | None:
+        newest = select(JobRow).where(JobRow.key == key).order_by(JobRow.number.desc()).limit(1)
+        with self._database.read() as session:
+            row = session.scalar(newest)
+            return None if row is None else _to_job(row, self._position(session, row))
+
     def cancel(self, job_id: str) -> Job | None:
         with self._database.write() as session:
             row = session.scalar(select(JobRow).where(JobRow.id == job_id))
