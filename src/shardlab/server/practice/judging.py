@@ -17,7 +17,8 @@ from shardlab.course.store import Submission
 from shardlab.course.workbook import Workbook
 from shardlab.errors import UnknownProblem
 from shardlab.judge.judgement import CaseResult, Judgement
-from shardlab.server.jobs.queue import Job, JobQueue
+from shardlab.server.jobs.job_service import JobService
+from shardlab.server.jobs.queue import Job
 from shardlab.server.person import Person
 from shardlab.server.practice.judgement_view import (
     PartView,
@@ -46,7 +47,7 @@ class JudgingStatus:
 
 
 def start_judging(
-    queue: JobQueue,
+    jobs: JobService,
     person: Person,
     workbook: Workbook,
     problem: Problem,
@@ -65,26 +66,26 @@ def start_judging(
     if rejection is not None:
         return rejection
     submission = record_submission(store, problem, source, kind=kind)
-    queue_submission(queue, person, submission)
+    queue_submission(jobs, person, submission)
     return submission
 
 
-def queue_submission(queue: JobQueue, person: Person, submission: Submission) -> Job:
+def queue_submission(jobs: JobService, person: Person, submission: Submission) -> Job:
     """Queue a stored submission; one that waits or runs already is not queued twice."""
-    latest, n_done = _find_jobs(queue, person, submission)
+    latest, n_done = _find_jobs(jobs, person, submission)
     if latest is not None and not latest.has_ended:
         return latest
     payload = {"problem": submission.problem, "submission": submission.number}
-    return queue.enqueue(person.id, "judge", payload, key=_job_key(person, submission, n_done))
+    return jobs.submit(person.id, "judge", payload, key=_job_key(person, submission, n_done))
 
 
 def judging_status(
-    queue: JobQueue, person: Person, workbook: Workbook, submission: Submission
+    jobs: JobService, person: Person, workbook: Workbook, submission: Submission
 ) -> JudgingStatus:
     """Return how far a submission is."""
     if submission.is_finished and submission.counts:
         return JudgingStatus(state="judged")
-    job, _ = _find_jobs(queue, person, submission)
+    job, _ = _find_jobs(jobs, person, submission)
     if job is None or job.has_ended:
         if submission.is_finished:
             return JudgingStatus(state="judged", job=job)
@@ -105,12 +106,12 @@ def _job_key(person: Person, submission: Submission, n_done: int) -> str:
 
 
 def _find_jobs(
-    queue: JobQueue, person: Person, submission: Submission
+    jobs: JobService, person: Person, submission: Submission
 ) -> tuple[Job | None, int]:
     """Return the newest job of a submission, and how many are done."""
     latest: Job | None = None
     for n_done in count():
-        job = queue.find_by_key(_job_key(person, submission, n_done))
+        job = jobs.queue.find_by_key(_job_key(person, submission, n_done))
         if job is None or job.state != "done":
             return job or latest, n_done
         latest = job

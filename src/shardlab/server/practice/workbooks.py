@@ -14,7 +14,8 @@ from shardlab.course.store import Draft, PracticeStore, Progress, Submission, op
 from shardlab.course.workbook import Workbook
 from shardlab.errors import UnknownProblem, UnknownSubmission
 from shardlab.judge.judgement import Judgement
-from shardlab.server.person import LOCAL_PERSON, Person
+from shardlab.server.jobs.job_service import JobService
+from shardlab.server.person import Person
 from shardlab.server.settings import ServerSettings
 
 # Returns the store of a person; the second argument names a catalogue as `ProgressStore` does.
@@ -42,7 +43,7 @@ def catalogue_key(settings: ServerSettings) -> str:
 
 def person_of(request: Request) -> Person | None:
     """Return who is signed in; in local mode always the same person."""
-    person: Person | None = getattr(request.state, "person", LOCAL_PERSON)
+    person: Person | None = getattr(request.state, "person", None)
     return person
 
 
@@ -55,6 +56,12 @@ def workbook_of(request: Request) -> Workbook:
         return Workbook(catalogue, _NobodysStore())
     open_person_store: OpenPracticeStore = state.open_practice_store
     return Workbook(catalogue, open_person_store(person, catalogue_key(state.settings)))
+
+
+def jobs_of(request: Request) -> JobService:
+    """Return the jobs of the application."""
+    jobs: JobService = request.app.state.jobs
+    return jobs
 
 
 def find_problem(workbook: Workbook, slug: str) -> Problem:
