@@ -28,6 +28,7 @@ LAYERS = (
     "tracing",
     "checks",
     "analysis",
+    "recording",
     "planner",
     "execution",
     "sandbox",
@@ -66,6 +67,18 @@ THIRD_PARTY = {
     # Code that decides never runs a program, so it has no use for JAX.
     "checks": {"numpy"},
     "analysis": {"jax", "numpy"},
+    "recording": {"jax", "numpy"},
+    # Records and what is made of them load no JAX: the server reads recordings and never runs one.
+    **dict.fromkeys(
+        (
+            "recording.recording",
+            "recording.step_records",
+            "recording.device_sets",
+            "recording.recording_text",
+            "recording.timeline_schedule",
+        ),
+        set(),
+    ),
     "planner": {"regex", "rich", "tensorstore"},
     "planner.models.jax_model": {"jax", "flax", "optax", "orbax"},
     "judge": {"numpy", "ml_dtypes", "rich"},
@@ -73,7 +86,16 @@ THIRD_PARTY = {
     "catalogue": {"numpy"},
     "course": {"numpy", "rich"},
     # Pages and queues: programs run in workers, so the web process has no use for JAX.
-    "server": {"fastapi", "starlette", "uvicorn", "jinja2", "sqlalchemy", "alembic", "click"},
+    "server": {
+        "fastapi",
+        "pydantic",
+        "starlette",
+        "uvicorn",
+        "jinja2",
+        "sqlalchemy",
+        "alembic",
+        "click",
+    },
     "testing": set(),
     "pytest_plugin": {"pytest"},
     "execution": set(),

@@ -129,6 +129,36 @@ def has_sharding(aval: Any) -> bool:
     return sharding is not None and not sharding.mesh.empty
 
 
+def type_text(aval: Any) -> str:
+    """Return JAX's own text of a type, such as `f32[4,8]{V:data}` or `f32[16@data,4]`."""
+    try:
+        return str(aval.str_short(short_dtypes=True))
+    except TypeError:  # not every abstract value takes the option
+        return str(aval.str_short())
+
+
+def declared_varying_axes(aval: Any) -> frozenset[str]:
+    """Return the mesh axes over which the type says that a value varies (its VMA type)."""
+    manual = getattr(aval, "manual_axis_type", None)
+    if manual is not None:
+        return frozenset(manual.varying)
+    return frozenset(getattr(aval, "vma", None) or ())
+
+
+def argument_names(jaxpr: Any) -> tuple[str, ...]:
+    """Return the names of the parameters that a jaxpr was traced with; empty if not known."""
+    inner, _ = open_jaxpr(jaxpr)
+    names = getattr(inner.debug_info, "arg_names", None) or ()
+    return tuple(map(str, names)) if len(names) == len(inner.invars) else ()
+
+
+def result_paths(jaxpr: Any) -> tuple[str, ...]:
+    """Return the path of each result among those of the function; empty if not known."""
+    inner, _ = open_jaxpr(jaxpr)
+    paths = getattr(inner.debug_info, "result_paths", None) or ()
+    return tuple(map(str, paths)) if len(paths) == len(inner.outvars) else ()
+
+
 def aval_of(value: Any) -> Any:
     return core.typeof(value)
 
@@ -276,6 +306,14 @@ def user_location(eqn: Any) -> tuple[str, int, str] | None:
     if first is None:
         return None
     return first.file_name, first.start_line, _plain_name(first.function_name)
+
+
+def user_frames(eqn: Any) -> list[tuple[str, int, str]]:
+    """Return the file, line and function of each frame of the user's code, innermost first."""
+    return [
+        (frame.file_name, frame.start_line, _plain_name(frame.function_name))
+        for frame in source_info_util.user_frames(eqn.source_info.traceback)
+    ]
 
 
 def user_columns(eqn: Any) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 
 from shardlab import __version__
-from shardlab.server.person import LOCAL_PERSON, Person
+from shardlab.server.person import Person
 
 STATIC_FOLDER = Path(__file__).parent / "static"
 
