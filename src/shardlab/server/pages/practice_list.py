@@ -129,8 +129,7 @@ def make_list_page(workbook: Workbook, wanted: ListFilter) -> PracticeListPage:
     all_rows = workbook.list_progress()
     titles = {row.problem.slug: row.problem.title for row in all_rows}
     views = {
-        row.problem.slug: _view_row(row, progress.get(row.problem.slug), titles)
-        for row in all_rows
+        row.problem.slug: _view_row(row, progress.get(row.problem.slug), titles) for row in all_rows
     }
     matches = [row for row in all_rows if wanted.matches(row)]
     tracks = tuple(

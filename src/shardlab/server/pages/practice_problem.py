@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, cast
+from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -39,8 +39,8 @@ from shardlab.server.practice.statement_html import PredictionBlock, StatementHt
 from shardlab.server.practice.workbooks import (
     find_problem,
     find_submission,
-    person_of,
     jobs_of,
+    person_of,
     workbook_of,
 )
 
@@ -148,7 +148,7 @@ def make_problem_page(
         is_changed=own.is_solved and own.solved_version != problem.content_version,
         prerequisites=tuple((name, catalogue.load_problem(name).title) for name in missing),
         can_submit=person_of(request) is not None,
-        panel=cast("Panel", panel) if panel in dict(PANELS) else "lesson",
+        panel=panel if panel in dict(PANELS) else "lesson",
         panels=tuple((name, label, counts.get(name, "")) for name, label in PANELS),
         statement=statement,
         guesses=read_guesses(statement, dict(request.query_params)),

@@ -146,7 +146,7 @@ def download_source(request: Request, slug: str, number: int) -> Response:
     )
 
 
-# -------------------------------------------------------------------------------- while it is judged
+# ------------------------------------------------------------------------------ while it is judged
 
 
 @router.get("/practice/{slug}/submissions/{number}/result")

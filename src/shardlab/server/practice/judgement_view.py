@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardlab._text.printable import printable_data, printable_lines, printable_text
 from shardlab._text.units import count_text
@@ -15,6 +15,9 @@ from shardlab.judge.debug_output import DebugOutput, debug_output_title
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.judge.verdict import VERDICTS, Verdict
 from shardlab.sharding.mesh import parse_mesh
+
+if TYPE_CHECKING:
+    from shardlab.judge.progress import PlannedCase  # loads NumPy
 
 _MAX_PRINTED_LINES = 60
 _LINE_NUMBER = re.compile(r"line (\d+)")
@@ -205,13 +208,22 @@ def case_rung(case: CaseResult) -> Rung:
     )
 
 
-def waiting_rung(name: str, part: int, number: int = 0, *, mesh: str, state: str) -> Rung:
-    """Return a case that has no result: it waits, runs, or was skipped."""
-    n_devices, grid = _mesh_grid(mesh)
-    return Rung(name=name, part=part, number=number, state=state, n_devices=n_devices, grid=grid)
+def planned_rung(case: PlannedCase, *, state: str, code: str = "") -> Rung:
+    """Return a case while the submission is judged: all but its values are known in advance."""
+    n_devices, grid = _mesh_grid(case.mesh)
+    return Rung(
+        name=case.name,
+        part=case.part,
+        number=case.number,
+        state=state,
+        code=code,
+        n_devices=n_devices,
+        grid=grid,
+        is_simulated=case.is_simulated,
+    )
 
 
-def part_heading(number: int, problem: Problem | None) -> tuple[str, str]:
+def _part_heading(number: int, problem: Problem | None) -> tuple[str, str]:
     """Return the name and the call of a part."""
     if problem is None or not 0 < number <= len(problem.parts):
         return "", ""
@@ -225,12 +237,20 @@ def _view_parts(judgement: Judgement, problem: Problem | None) -> Iterator[PartV
         rungs.setdefault(case.part, []).append(case_rung(case))
     for text in judgement.not_judged:  # such as "part 2, data=4"
         part, _, name = text.removeprefix("part ").partition(", ")
-        rungs.setdefault(int(part) if part.isdigit() else 1, []).append(
-            # The mesh of a case is its name, but for a remark such as "permuted" after it.
-            waiting_rung(name or text, 1, mesh=name.partition(" ")[0], state="skipped")
+        number = int(part) if part.isdigit() else 1
+        # The mesh of a case is its name, but for a remark such as "permuted" after it.
+        n_devices, grid = _mesh_grid(name.partition(" ")[0])
+        rung = Rung(
+            name=name or text,
+            part=number,
+            number=0,
+            state="skipped",
+            n_devices=n_devices,
+            grid=grid,
         )
+        rungs.setdefault(number, []).append(rung)
     for number, part_rungs in sorted(rungs.items()):
-        name, call = part_heading(number, problem)
+        name, call = _part_heading(number, problem)
         cases = [case for case in judgement.cases if case.part == number]
         yield PartView(
             number=number,

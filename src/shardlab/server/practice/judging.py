@@ -9,24 +9,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Literal
+from typing import Literal
 
 from shardlab.catalogue.problem import Problem
 from shardlab.course.attempt import explain_rejected_submission, record_submission
 from shardlab.course.store import Submission
 from shardlab.course.workbook import Workbook
 from shardlab.errors import UnknownProblem
-from shardlab.judge.judgement import CaseResult, Judgement
+from shardlab.judge.judgement import Judgement
 from shardlab.server.jobs.job_service import JobService
-from shardlab.server.jobs.queue import Job
+from shardlab.server.jobs.queue import Job, JsonObject
 from shardlab.server.person import Person
-from shardlab.server.practice.judgement_view import (
-    PartView,
-    Rung,
-    case_rung,
-    part_heading,
-    waiting_rung,
-)
+from shardlab.server.practice.judgement_view import PartView, Rung, planned_rung
 
 JudgingState = Literal["judged", "queued", "running", "stopped"]
 Kind = Literal["run", "submit"]
@@ -101,13 +95,11 @@ def judging_status(
 
 
 def _job_key(person: Person, submission: Submission, n_done: int) -> str:
-    # A job that is done blocks its key, so judging again, after a failure of the judge, has another.
+    # A job that is done blocks its key; judging again, after a failure of the judge, has another.
     return f"judge {person.id} {submission.number} {n_done}"
 
 
-def _find_jobs(
-    jobs: JobService, person: Person, submission: Submission
-) -> tuple[Job | None, int]:
+def _find_jobs(jobs: JobService, person: Person, submission: Submission) -> tuple[Job | None, int]:
     """Return the newest job of a submission, and how many are done."""
     latest: Job | None = None
     for n_done in count():
@@ -119,33 +111,36 @@ def _find_jobs(
 
 
 def _ladder(
-    workbook: Workbook, submission: Submission, progress: dict[str, Any] | None
+    workbook: Workbook, submission: Submission, progress: JsonObject | None
 ) -> tuple[PartView, ...]:
-    """Return all cases of a submission: those that are judged, the next one, and the rest."""
-    from shardlab.judge.judge import select_cases
+    """Return all cases of a submission: those that are judged, the next one, and the rest.
+
+    `progress` is what the worker has reported; None while the submission waits.
+    """
+    from shardlab.judge.progress import plan_cases
 
     try:
         problem = workbook.catalogue.load_problem(submission.problem)
     except UnknownProblem:
         return ()
-    judged = {
-        (case.part, case.number): case
-        for case in map(CaseResult.from_json, (progress or {}).get("cases", ()))
-    }
-    is_next = progress is not None
-    parts = []
-    for part in problem.parts:
-        rungs: list[Rung] = []
-        for case in select_cases(part, submission.seed, submission.kind == "run"):
-            result = judged.get((part.number, case.number))
-            if result is not None:
-                rungs.append(case_rung(result))
-                continue
-            state = "running" if is_next else "waiting"
-            is_next = False
-            mesh = str(case.mesh) if case.mesh else ""
-            rung = waiting_rung(case.name, part.number, case.number, mesh=mesh, state=state)
-            rungs.append(rung)
-        name, call = part_heading(part.number, problem)
-        parts.append(PartView(number=part.number, name=name, call=call, rungs=tuple(rungs)))
-    return tuple(parts)
+    results = (progress or {}).get("results", ())
+    rungs: dict[int, list[Rung]] = {}
+    cases = plan_cases(problem, kind=submission.kind, seed=submission.seed)
+    for position, case in enumerate(cases):
+        state, code = "waiting", ""
+        if position < len(results):
+            code = results[position]["code"]
+            state = "passed" if code == "AC" else "failed"
+        elif position == len(results) and progress is not None:
+            state = "running"
+        rung = planned_rung(case, state=state, code="" if code == "AC" else code)
+        rungs.setdefault(case.part, []).append(rung)
+    return tuple(
+        PartView(
+            number=number,
+            name=problem.parts[number - 1].name,
+            call=problem.parts[number - 1].call,
+            rungs=tuple(part_rungs),
+        )
+        for number, part_rungs in rungs.items()
+    )

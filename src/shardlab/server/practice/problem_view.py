@@ -1,4 +1,4 @@
-"""The parts of a problem page: what is in the editor, the latest result, hints, solution, history."""
+"""The parts of a problem page: the editor, the latest result, hints, solution and history."""
 
 from __future__ import annotations
 
