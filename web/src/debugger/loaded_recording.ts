@@ -133,5 +133,5 @@ export function valueLabel(recording: LoadedRecording, id: number): string {
   if (value === undefined) return "?";
   if (value.name) return value.name;
   const writer = recording.steps.find((step) => step.writes.includes(id));
-  return writer ? writer.op : `value ${id}`;
+  return writer ? (writer.collective?.op ?? writer.op) : `value ${id}`;
 }
