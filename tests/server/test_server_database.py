@@ -14,6 +14,7 @@ from sqlalchemy import text
 
 from shardlab.errors import DatabaseUnusable
 from shardlab.server.database import engine as engine_module
+from shardlab.server.database import people_tables  # noqa: F401  its tables belong to the metadata
 from shardlab.server.database.engine import HEAD_REVISION, database_revision, open_database
 from shardlab.server.database.tables import Base, QueueTurnRow
 

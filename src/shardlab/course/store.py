@@ -185,7 +185,7 @@ class ProgressStore:
                 "INSERT INTO submission"
                 " (catalogue, problem, content_version, kind, seed, source, handed_in)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (self.catalogue, problem, content_version, kind, seed, digest, _utc_now()),
+                (self.catalogue, problem, content_version, kind, seed, digest, utc_now()),
             )
             return int(cursor.lastrowid or 0)
 
@@ -204,7 +204,7 @@ class ProgressStore:
                     judgement.verdict.code,
                     judgement.passed,
                     judgement.counts,
-                    _utc_now(),
+                    utc_now(),
                     body,
                 ),
             )
@@ -233,7 +233,7 @@ class ProgressStore:
         """Return the judgement of a submission; None if it is not judged. Raises likewise."""
         with connect(self.path) as connection:
             row = self._fetch_row(connection, _SELECT_JUDGEMENT, number)
-        return _decode_judgement(row[0])
+        return decode_judgement(row[0])
 
     def _fetch_row(
         self, connection: sqlite3.Connection, select: str, number: int
@@ -280,7 +280,7 @@ class ProgressStore:
         )
         change = f"path = coalesce(?, path), started = max(?, coalesce(({later}), ''))"
         text = None if path is None else str(path)
-        self._update_progress(problem, change, (text, _utc_now(), self.catalogue))
+        self._update_progress(problem, change, (text, utc_now(), self.catalogue))
 
     def record_hint(self, problem: str, number: int) -> None:
         """Store that the first `number` hints were shown."""
@@ -307,7 +307,7 @@ class ProgressStore:
 
     def save_draft(self, problem: str, source: str) -> Draft:
         """Replace the draft of a problem."""
-        draft = Draft(problem, source, _utc_now())
+        draft = Draft(problem, source, utc_now())
         with connect(self.path) as connection:
             connection.execute(
                 "INSERT INTO draft VALUES (?, ?, ?, ?) ON CONFLICT (catalogue, problem)"
@@ -336,31 +336,41 @@ class ProgressStore:
 
     def export_data(self) -> dict[str, Any]:
         """Return progress and every submission with its source and its judgement."""
-        return {
-            "format_version": EXPORT_VERSION,
-            "catalogue": self.catalogue,
-            "progress": [progress.to_json() for progress in self.load_progress().values()],
-            "submissions": [
-                self._export_submission(submission) for submission in self.list_submissions()
-            ],
-        }
+        return export_practice(self, self.catalogue)
 
     def write_zip(self, file: Path | IO[bytes]) -> None:
         """Write `practice.json`, and each submission as a file of its own, byte for byte."""
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr("practice.json", json.dumps(self.export_data(), indent=2))
-            for submission in self.list_submissions():
-                label = f"{submission.kind}-{submission.code or 'not-judged'}"
-                name = f"{submission.problem}/{submission.number:05}-{label}.py"
-                archive.writestr(name, self.load_source(submission.number))
+        write_practice_zip(self, file)
 
-    def _export_submission(self, submission: Submission) -> dict[str, Any]:
-        judgement = self.load_judgement(submission.number)
-        return {
-            **submission.to_json(),
-            **_source_json(self.load_source(submission.number)),
-            "judgement": None if judgement is None else judgement.to_json(),
-        }
+
+def export_practice(store: PracticeStore, catalogue: str) -> dict[str, Any]:
+    """Return progress and every submission of a store with its source and its judgement."""
+    submissions = []
+    for submission in store.list_submissions():
+        judgement = store.load_judgement(submission.number)
+        submissions.append(
+            {
+                **submission.to_json(),
+                **_source_json(store.load_source(submission.number)),
+                "judgement": None if judgement is None else judgement.to_json(),
+            }
+        )
+    return {
+        "format_version": EXPORT_VERSION,
+        "catalogue": catalogue,
+        "progress": [progress.to_json() for progress in store.load_progress().values()],
+        "submissions": submissions,
+    }
+
+
+def write_practice_zip(store: PracticeStore, file: Path | IO[bytes]) -> None:
+    """Write `practice.json`, and each submission as a file of its own, byte for byte."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("practice.json", json.dumps(store.export_data(), indent=2))
+        for submission in store.list_submissions():
+            label = f"{submission.kind}-{submission.code or 'not-judged'}"
+            name = f"{submission.problem}/{submission.number:05}-{label}.py"
+            archive.writestr(name, store.load_source(submission.number))
 
 
 def open_store(folder: Path | None = None, catalogue: str = "") -> ProgressStore:
@@ -402,7 +412,7 @@ def _submission_of_row(row: tuple[Any, ...]) -> Submission:
     return replace(submission, passed=bool(submission.passed), counts=bool(submission.counts))
 
 
-def _decode_judgement(body: bytes | None) -> Judgement | None:
+def decode_judgement(body: bytes | None) -> Judgement | None:
     """Return a judgement; one that cannot be decoded counts as missing and can be repeated."""
     if body is None:
         return None
@@ -420,6 +430,7 @@ def _source_json(source: bytes) -> dict[str, str]:
         return {"source_base64": base64.b64encode(source).decode()}
 
 
-def _utc_now() -> str:
+def utc_now() -> str:
+    """Return the time as submissions store it."""
     # Milliseconds: two problems may be started within one second, and the order matters.
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

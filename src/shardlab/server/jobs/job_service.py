@@ -31,6 +31,7 @@ class JobService:
             data_folder=str(settings.data_folder),
             n_slots=_SLOTS_PER_WORKER,
             minimum_level=settings.minimum_level or ("C" if settings.is_local else "A"),
+            is_local=settings.is_local,
             catalogue=settings.catalogue,
         )
         self.supervisors = tuple(

@@ -80,7 +80,7 @@ class SqlJobQueue:
         key: str | None = None,
     ) -> Job:
         """Add a job in the transaction of `session`, together with what else it stores."""
-        existing = self._find_by_key(session, key)
+        existing = self._find_active(session, key)
         if existing is not None:
             return _to_job(existing, self._position(session, existing))
         self._check_limits(session, person)
@@ -227,7 +227,7 @@ class SqlJobQueue:
 
     # ------------------------------------------------------------------------------- details
 
-    def _find_by_key(self, session: Session, key: str | None) -> JobRow | None:
+    def _find_active(self, session: Session, key: str | None) -> JobRow | None:
         if key is None:
             return None
         active = JobRow.state.in_(("queued", "running", "done"))

@@ -20,7 +20,7 @@ from shardlab.course.cancellable_pool import CancellablePool
 from shardlab.errors import LabError
 from shardlab.sandbox.process import ProcessEnded, SandboxPool
 from shardlab.server.confined.lab_pool import open_lab_pool
-from shardlab.server.database.engine import open_database
+from shardlab.server.database.engine import Database, open_database
 from shardlab.server.jobs.job_kinds import JobContext, run_job
 from shardlab.server.jobs.queue import ClaimedJob, JobError, JobOutcome, JsonObject
 from shardlab.server.jobs.sql_queue import LEASE_SECONDS, SqlJobQueue
@@ -45,9 +45,10 @@ class JobCancelled(Exception):
 class Worker:
     """Runs up to `n_slots` jobs at a time, each in a thread."""
 
-    def __init__(self, options: WorkerOptions, queue: SqlJobQueue, events_fd: int) -> None:
+    def __init__(self, options: WorkerOptions, database: Database, events_fd: int) -> None:
         self._options = options
-        self._queue = queue
+        self._database = database
+        self._queue = SqlJobQueue(database)
         self._events_fd = events_fd
         self._lock = threading.Lock()  # of the running jobs
         self._running: dict[tuple[str, int], tuple[ClaimedJob, CancellablePool]] = {}
@@ -70,9 +71,11 @@ class Worker:
                 pool.close()
 
     def _open_pool(self) -> SandboxPool:
-        folder = self._options.data_folder
+        # The store has the seeds of the hidden cases, a catalogue the reference solutions.
+        catalogue = self._options.catalogue
+        hidden = [self._options.data_folder, *([catalogue] if catalogue else [])]
         try:
-            pool = open_lab_pool([folder], at_least=self._options.minimum_level)
+            pool = open_lab_pool(hidden, at_least=self._options.minimum_level)
         except LabError as error:
             self._send(WorkerEvent(kind="failed", text=f"{error.what} {error.where or ''}".strip()))
             raise SystemExit(3) from None
@@ -138,7 +141,9 @@ class Worker:
         context = JobContext(
             pool=pool,
             report_progress=report_progress,
+            database=self._database,
             data_folder=Path(self._options.data_folder),
+            is_local=self._options.is_local,
             catalogue=self._options.catalogue,
         )
         try:
@@ -222,7 +227,7 @@ def main(arguments: list[str]) -> None:
     events_fd = os.dup(1)
     os.dup2(2, 1)
     try:
-        Worker(options, SqlJobQueue(database), events_fd).run(0)
+        Worker(options, database, events_fd).run(0)
     finally:
         database.close()
 

@@ -22,6 +22,7 @@ class WorkerOptions:
     data_folder: str
     n_slots: int  # jobs at the same time
     minimum_level: Level
+    is_local: bool = True  # submissions are in the terminal's store, not in the server's database
     catalogue: str | None = None
 
     def to_argument(self) -> str:

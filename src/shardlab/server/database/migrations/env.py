@@ -2,7 +2,10 @@
 
 from alembic import context
 
+from shardlab.server.database import people_tables
 from shardlab.server.database.tables import Base
+
+assert people_tables  # its tables are part of the metadata once it is imported
 
 context.configure(
     connection=context.config.attributes["connection"],
