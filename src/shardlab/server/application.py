@@ -9,7 +9,7 @@ from fastapi.staticfiles import StaticFiles
 
 from shardlab import __version__
 from shardlab.server.page_rendering import STATIC_FOLDER
-from shardlab.server.pages import home
+from shardlab.server.pages import home, layout
 from shardlab.server.pages.error import add_error_pages
 from shardlab.server.request_guard import RequestGuard
 from shardlab.server.settings import ServerSettings
@@ -30,5 +30,6 @@ def create_app(settings: ServerSettings) -> FastAPI:
     app.add_middleware(RequestGuard, settings=settings, secret=secret)
     app.mount("/static", StaticFiles(directory=STATIC_FOLDER), name="static")
     app.include_router(home.router)
+    app.include_router(layout.router)
     add_error_pages(app)
     return app
