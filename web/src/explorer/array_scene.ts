@@ -21,7 +21,7 @@ import {
   type Swatch,
 } from "./scene.ts";
 
-const MIN_CELL = 5;
+const MIN_CELL = 2.5;
 const MAX_PANELS = 12;
 
 export interface SceneParts {
@@ -35,7 +35,7 @@ export interface SceneParts {
 export function arrayScene(layout: Layout, width: number, height: number, style: SceneStyle): Scene {
   if (layout.shape.length === 3) return blockScene(layout, width, height, style);
   const parts: SceneParts = { cells: [], texts: [], swatches: [], isSummary: false };
-  const used = layout.shape.length <= 2 ? plane(layout, width, height, style, parts) : multiples(layout, width, height, style, parts);
+  const used = isPlane(layout) ? plane(layout, width, height, style, parts) : multiples(layout, width, height, style, parts);
   return { width, height: used, ...parts, isHatched: layout.nReplicas > 1, note: summaryNote(layout, parts) };
 }
 
@@ -44,13 +44,19 @@ export function summaryNote(layout: Layout, parts: { cells: readonly SceneCell[]
   return `${withCommas(layout.nShards)} shards: each box stands for several neighbours`;
 }
 
+/** Whether one grid shows every shard: at most two dimensions are sharded. */
+function isPlane(layout: Layout): boolean {
+  return layout.shardCounts.filter((count) => count > 1).length <= 2;
+}
+
 function plane(layout: Layout, width: number, height: number, style: SceneStyle, parts: SceneParts): number {
   const rank = layout.shape.length;
-  const [rowDim, columnDim] = rank === 2 ? [0, 1] : [null, rank === 1 ? 0 : null];
+  const dims = planeDimensions(layout);
+  const [rowDim, columnDim] = dims.length === 2 ? (dims as [number, number]) : [null, dims[0] ?? null];
   const left = rowDim === null ? 2 : 34 + widestRowLabel(layout, rowDim, style);
   const top = columnDim === null ? 8 : 52;
   const innerWidth = width - left - 4;
-  const innerHeight = height - top - 6;
+  const innerHeight = height - top - (rank > 2 ? 28 : 6);
   const size = planeSize(layout, rowDim, columnDim, innerWidth, innerHeight);
   const box = { x: left, y: top, width: size.width, height: size.height };
   const fixed = new Array<number>(rank).fill(0);
@@ -65,7 +71,12 @@ function plane(layout: Layout, width: number, height: number, style: SceneStyle,
     addRowHeading(layout, rowDim, box, style, parts);
     addRowLabels(layout, rowDim, bins.rows, box, parts);
   }
-  return top + size.height + 6;
+  const bottom = top + size.height + 6;
+  const hidden = layout.shape.map((_, dim) => dim).filter((dim) => !dims.includes(dim));
+  if (hidden.length === 0) return bottom;
+  const text = `not drawn, because not sharded: ${hidden.map((dim) => `dim ${dim} of size ${withCommas(layout.shape[dim]!)}`).join(", ")}`;
+  parts.texts.push({ x: 2, y: bottom + 12, text, align: "left", color: "faint", size: LABEL_SIZE });
+  return bottom + 22;
 }
 
 /** The size of the rectangle: the proportions of the array, within limits that keep cells readable. */
@@ -148,7 +159,8 @@ function addColumnLabels(layout: Layout, dim: number, bins: readonly Bin[], box:
   const labels = bins.map((bin) => rangeText(layout, dim, bin));
   const every = labelEvery(bins, Math.max(...labels.map((text) => style.measure(text, LABEL_SIZE))));
   bins.forEach((bin, index) => {
-    if (index % every) return;
+    const isOutside = every > 1 && box.x + bin.start + style.measure(labels[index]!, LABEL_SIZE) > box.x + box.width + 4;
+    if (index % every || isOutside) return;
     parts.texts.push({
       x: box.x + bin.start + (every > 1 ? 0 : bin.size / 2),
       y: box.y - 8,

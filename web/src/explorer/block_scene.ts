@@ -92,6 +92,7 @@ function addCuboid(
     width: x1 - x0,
     height: y1 - y0,
     faces: [lid, side, front],
+    isHidden: back.first > 0 && down.first > 0 && right !== all[2].at(-1),
     colors: shardColors(layout.mesh, layout.shardSteps(coordinates), style.dark),
     label: "",
   });

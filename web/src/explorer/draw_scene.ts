@@ -1,7 +1,7 @@
 // Draws a scene on a canvas, and finds the cell under the pointer.
 
 import { FAINT, INK, LINE, PAPER, TEXTURES } from "../shared/palette.ts";
-import { LABEL_SIZE, type Scene, type SceneCell } from "./scene.ts";
+import { LABEL_SIZE, lighten, type Scene, type SceneCell, type SceneStyle } from "./scene.ts";
 
 export interface Highlight {
   /** The cell that is pointed at, or that follows from it. */
@@ -20,32 +20,38 @@ export function fontOf(size: number, weight = 400): string {
 export function drawScene(
   context: CanvasRenderingContext2D,
   scene: Scene,
-  dark: boolean,
+  style: SceneStyle,
   highlight: Highlight | null,
 ): void {
-  const theme = dark ? 1 : 0;
-  const hatch = scene.isHatched ? hatchPattern(context, dark) : null;
+  const theme = style.dark ? 1 : 0;
+  const hatch = scene.isHatched ? hatchPattern(context, style.dark) : null;
   const isMarked = (cell: SceneCell) => highlight === null || highlight.main.has(cell.id) || highlight.others.has(cell.id);
+  const visible = scene.cells.filter((cell) => !cell.isHidden);
   context.lineWidth = 1;
-  for (const cell of scene.cells) {
-    context.globalAlpha = isMarked(cell) ? 1 : 0.28;
-    drawCell(context, cell, theme, hatch);
-  }
-  context.globalAlpha = 1;
   if (highlight) {
-    for (const cell of scene.cells) {
-      if (!isMarked(cell)) continue;
-      // Blocks at the back are hidden: draw the marked ones again, on top.
-      if (cell.faces) drawCell(context, cell, theme, hatch);
-      frameCell(context, cell, theme, highlight.main.has(cell.id));
-    }
+    context.globalAlpha = 0.28;
+    drawCells(context, visible.filter((cell) => !isMarked(cell)), style, hatch);
+    context.globalAlpha = 1;
+    // Blocks at the back are hidden by others: the marked ones are drawn last, on top.
+    const marked = scene.cells.filter(isMarked);
+    drawCells(context, marked, style, hatch);
+    for (const cell of marked) frameCell(context, cell, theme, highlight.main.has(cell.id));
+  } else {
+    drawCells(context, visible, style, hatch);
   }
   for (const swatch of scene.swatches) {
     context.fillStyle = swatch.color;
     context.fillRect(swatch.x, swatch.y, swatch.size, swatch.size);
   }
-  for (const text of scene.texts) {
-    context.font = fontOf(text.size, text.weight);
+  drawTexts(context, scene.texts, theme);
+}
+
+function drawTexts(context: CanvasRenderingContext2D, texts: Scene["texts"], theme: 0 | 1): void {
+  let font = "";
+  for (const text of texts) {
+    const wanted = fontOf(text.size, text.weight);
+    // The browser parses a font each time it is set.
+    if (wanted !== font) context.font = font = wanted;
     context.fillStyle = text.color === "ink" ? INK[theme] : text.color === "faint" ? FAINT[theme] : text.color;
     context.textAlign = text.align;
     if (text.isVertical) {
@@ -60,61 +66,80 @@ export function drawScene(
   }
 }
 
-function drawCell(context: CanvasRenderingContext2D, cell: SceneCell, theme: 0 | 1, hatch: CanvasPattern | null): void {
-  if (cell.faces) {
-    drawBlock(context, cell, theme, hatch);
+/** Draws cells in passes (fills, hatching, bands, borders, labels): one path for all is much faster than one for each. */
+function drawCells(context: CanvasRenderingContext2D, cells: readonly SceneCell[], style: SceneStyle, hatch: CanvasPattern | null): void {
+  const theme = style.dark ? 1 : 0;
+  if (cells[0]?.faces) {
+    for (const cell of cells) drawBlock(context, cell, theme, hatch);
     return;
   }
-  const { x, y, width, height, colors } = cell;
-  context.fillStyle = colors[0]!;
-  context.fillRect(x, y, width, height);
-  if (hatch) {
-    context.fillStyle = hatch;
+  for (const { x, y, width, height, colors } of cells) {
+    context.fillStyle = colors[0]!;
     context.fillRect(x, y, width, height);
   }
-  const band = Math.min(6, height / (colors.length + 1));
+  if (hatch) {
+    context.beginPath();
+    for (const { x, y, width, height } of cells) context.rect(x, y, width, height);
+    context.fillStyle = hatch;
+    context.fill();
+  }
+  for (const cell of cells) drawBands(context, cell, theme);
+  context.beginPath();
+  for (const { x, y, width, height } of cells) {
+    if (width > 8 && height > 8) context.rect(x + 0.5, y + 0.5, width - 1, height - 1);
+  }
+  context.strokeStyle = LINE[theme];
+  context.stroke();
+  drawLabels(context, cells, style, hatch !== null);
+}
+
+function bandHeight(cell: SceneCell): number {
+  return Math.min(6, cell.height / (cell.colors.length + 1));
+}
+
+function drawBands(context: CanvasRenderingContext2D, cell: SceneCell, theme: 0 | 1): void {
+  const { x, y, width, height, colors } = cell;
+  const band = bandHeight(cell);
   for (let index = 1; index < colors.length; index++) {
     const top = y + height - band * (colors.length - index);
     context.fillStyle = colors[index]!;
     context.fillRect(x, top, width, band);
+    if (band <= 3) continue;
     context.fillStyle = PAPER[theme];
-    if (band > 3) context.fillRect(x, top, width, 0.8);
+    context.fillRect(x, top, width, 0.8);
   }
-  if (width > 8 && height > 8) {
-    context.strokeStyle = LINE[theme];
-    context.strokeRect(x + 0.5, y + 0.5, width - 1, height - 1);
-  }
-  if (!cell.label) return;
+}
+
+function drawLabels(context: CanvasRenderingContext2D, cells: readonly SceneCell[], style: SceneStyle, isHatched: boolean): void {
   context.font = fontOf(LABEL_SIZE, 500);
   context.textAlign = "center";
-  const middle = y + (height - band * (colors.length - 1)) / 2 + 4;
-  if (hatch) {
-    // Lines through letters are hard to read.
-    const textWidth = context.measureText(cell.label).width + 6;
-    context.fillStyle = colors[0]!;
-    context.fillRect(x + (width - textWidth) / 2, middle - 11, textWidth, 15);
+  for (const cell of cells) {
+    if (!cell.label) continue;
+    const { x, y, width, height, colors } = cell;
+    const middle = y + (height - bandHeight(cell) * (colors.length - 1)) / 2 + 4;
+    if (isHatched) {
+      // Lines through letters are hard to read.
+      const textWidth = style.measure(cell.label, LABEL_SIZE) + 6;
+      context.fillStyle = colors[0]!;
+      context.fillRect(x + (width - textWidth) / 2, middle - 11, textWidth, 15);
+    }
+    context.fillStyle = INK[style.dark ? 1 : 0];
+    context.fillText(cell.label, x + width / 2, middle);
   }
-  context.fillStyle = INK[theme];
-  context.fillText(cell.label, x + width / 2, middle);
 }
 
 function drawBlock(context: CanvasRenderingContext2D, cell: SceneCell, theme: 0 | 1, hatch: CanvasPattern | null): void {
   for (const face of cell.faces!) {
     tracePolygon(context, face.points);
-    context.fillStyle = cell.colors[0]!;
+    context.fillStyle = lighten(cell.colors[0]!, face.light);
     context.fill();
-    if (face.light) {
-      context.fillStyle = face.light > 0 ? `rgb(255 255 255 / ${face.light})` : `rgb(0 0 0 / ${-face.light})`;
-      context.fill();
-    }
+    context.strokeStyle = theme ? "rgb(0 0 0 / 0.5)" : "rgb(20 23 28 / 0.32)";
+    context.stroke();
     if (hatch && face.light === 0) {
       context.fillStyle = hatch;
       context.fill();
     }
     if (face.light <= 0) drawBlockBands(context, face.points, cell.colors, face.light);
-    tracePolygon(context, face.points);
-    context.strokeStyle = theme ? "rgb(0 0 0 / 0.5)" : "rgb(20 23 28 / 0.32)";
-    context.stroke();
   }
 }
 
@@ -126,12 +151,8 @@ function drawBlockBands(context: CanvasRenderingContext2D, points: readonly numb
     const offset = band * (colors.length - index);
     const strip = [points[6]!, points[7]! - offset, points[4]!, points[5]! - offset, points[4]!, points[5]! - offset + band, points[6]!, points[7]! - offset + band];
     tracePolygon(context, strip);
-    context.fillStyle = colors[index]!;
+    context.fillStyle = lighten(colors[index]!, light);
     context.fill();
-    if (light < 0) {
-      context.fillStyle = `rgb(0 0 0 / ${-light})`;
-      context.fill();
-    }
   }
 }
 
@@ -184,6 +205,7 @@ function hatchPattern(context: CanvasRenderingContext2D, dark: boolean): CanvasP
 export function cellAt(scene: Scene, x: number, y: number): SceneCell | null {
   for (let index = scene.cells.length - 1; index >= 0; index--) {
     const cell = scene.cells[index]!;
+    if (cell.isHidden) continue;
     const isInBox = x >= cell.x && x <= cell.x + cell.width + 2 && y >= cell.y && y <= cell.y + cell.height + 2;
     if (isInBox && (!cell.faces || cell.faces.some((face) => isInside(face.points, x, y)))) return cell;
   }

@@ -43,7 +43,7 @@ export function Explorer() {
     setPointed(null);
     setTexts((old) => ({ ...old, ...part }));
   };
-  const { layout, target, steps, errors } = view;
+  const { layout, target, errors } = view;
   const isInvalid = Boolean(errors.mesh || errors.array || errors.spec);
   const highlights = useMemo(() => highlightsOf(layout, pointed), [layout, pointed]);
   const select = (kind: "device" | "shard") => (cell: SceneCell | null) =>
@@ -86,7 +86,7 @@ export function Explorer() {
           {pointed ? pointedText(layout, pointed) : "Point at a device or a shard, or reach it with Tab and the arrow keys, to see what belongs together."}
         </p>
         <Legend layout={layout} />
-        {target && <ReshardStrip before={layout} after={target} steps={steps} dark={dark} />}
+        {target && <ReshardStrip before={layout} after={target} dark={dark} />}
         <DeviceTable layout={layout} target={target} />
       </div>
       <aside class="inspector" aria-label="Array, mesh and specs">

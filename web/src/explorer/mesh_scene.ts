@@ -57,7 +57,7 @@ function addPanels(layout: Layout, grid: MeshGrid, width: number, height: number
   const shown = Math.min(total, MAX_PANELS);
   if (shown < total) parts.isSummary = true;
   const hasCaption = grid.panelAxes.length > 0;
-  const left = grid.rowAxis === null ? 2 : 10 + style.measure(`${nRows - 1}`, LABEL_SIZE);
+  const left = grid.rowAxis === null ? 2 : digitsWidth(nRows, style);
   const perRow = panelsPerRow(shown, nRows, nColumns, width, Math.max(160, height));
   const panelRows = Math.ceil(shown / perRow);
   const innerWidth = (width - 18 * (perRow - 1)) / perRow - left;
@@ -82,6 +82,11 @@ function addPanels(layout: Layout, grid: MeshGrid, width: number, height: number
   const text = `the first ${shown} of ${withCommas(total)} panels`;
   parts.texts.push({ x: 2, y: bottom + 8, text, align: "left", color: "faint", size: LABEL_SIZE });
   return bottom + 18;
+}
+
+/** Room for the largest label: digits have different widths, and 0 is a wide one. */
+function digitsWidth(count: number, style: SceneStyle): number {
+  return 12 + style.measure("0".repeat(`${count - 1}`.length), LABEL_SIZE);
 }
 
 /** The number of panels side by side that gives the largest cells. */
@@ -150,7 +155,7 @@ function addWrappedRow(layout: Layout, width: number, height: number, top: numbe
   const perLine = size > 1024 ? 64 : size > 128 ? 32 : WRAP;
   const maxLines = 48;
   const lines = Math.ceil(size / perLine);
-  const left = 10 + style.measure(`${size - 1}`, LABEL_SIZE);
+  const left = digitsWidth(size, style);
   const cell = (width - left) / perLine;
   const lineHeight = Math.max(8, Math.min(30, cell, Math.max(160, height) / Math.min(lines, maxLines)));
   const shownLines = Math.min(lines, maxLines);

@@ -1,8 +1,9 @@
 // From layout A to layout B: a small picture of each layout, with the collective that leads to the next on an arrow.
 
 import { Fragment } from "preact";
+import { useEffect, useState } from "preact/hooks";
 import type { Layout } from "../shared/mesh.ts";
-import { costText, type ReshardStep } from "../shared/reshard.ts";
+import { costText, reshard, type ReshardStep } from "../shared/reshard.ts";
 import { bytesText } from "../shared/units.ts";
 import { arrayScene } from "./array_scene.ts";
 import { axisNameColor, type Scene, type SceneStyle } from "./scene.ts";
@@ -11,11 +12,28 @@ import { SceneCanvas } from "./scene_canvas.tsx";
 interface Properties {
   readonly before: Layout;
   readonly after: Layout;
-  readonly steps: readonly ReshardStep[];
   readonly dark: boolean;
 }
 
-export function ReshardStrip({ before, after, steps, dark }: Properties) {
+interface Path {
+  readonly before: Layout;
+  readonly after: Layout;
+  readonly steps: readonly ReshardStep[];
+}
+
+/** The search takes up to 20 ms: it waits until a drag or a slider rests, so that the pictures follow at once. */
+function usePath(before: Layout, after: Layout): Path {
+  const [path, setPath] = useState<Path>(() => ({ before, after, steps: reshard(before, after) }));
+  useEffect(() => {
+    if (path.before === before && path.after === after) return;
+    const timer = setTimeout(() => setPath({ before, after, steps: reshard(before, after) }), 50);
+    return () => clearTimeout(timer);
+  }, [before, after]);
+  return path;
+}
+
+export function ReshardStrip({ before: currentBefore, after: currentAfter, dark }: Properties) {
+  const { before, after, steps } = usePath(currentBefore, currentAfter);
   const total = steps.reduce((sum, step) => sum + step.sentBytes, 0n);
   return (
     <section class="reshard" aria-label="From layout A to layout B">

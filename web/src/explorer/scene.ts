@@ -22,6 +22,8 @@ export interface SceneCell {
   readonly height: number;
   /** The faces of a block; without them the cell is a rectangle. */
   readonly faces?: readonly Face[];
+  /** Behind other blocks: drawn only while it is highlighted. */
+  readonly isHidden?: boolean;
   /** The fill, then one band for each further mesh axis that shards the array. */
   readonly colors: readonly string[];
   readonly label: string;
@@ -82,8 +84,8 @@ export function makeBins(count: number, length: number, minimum: number, gap: nu
   const scale = length / count;
   for (let first = 0; first < count; first += group) {
     const size = Math.min(group, count - first);
-    const space = group > 1 || size * scale < 6 ? Math.min(gap, 1) : gap;
-    bins.push({ first, count: size, start: first * scale, size: Math.max(1, size * scale - space) });
+    const space = size * scale < 4 ? 0.5 : size * scale < 8 ? Math.min(gap, 1) : gap;
+    bins.push({ first, count: size, start: first * scale, size: Math.max(0.75, size * scale - space) });
   }
   return bins;
 }
@@ -107,6 +109,21 @@ export function shardColors(mesh: Mesh, steps: ReadonlyMap<string, number>, dark
     colors.push(color);
   });
   return colors.length ? colors : [neutralColor(0, 1, dark)];
+}
+
+/** A color with light added (towards white) or taken away (towards black). */
+export function lighten(color: string, light: number): string {
+  if (light === 0) return color;
+  const key = `${color}.${light}`;
+  let result = colorCache.get(key);
+  if (result === undefined) {
+    const target = light > 0 ? 255 : 0;
+    const channels = [1, 3, 5].map((start) => Number.parseInt(color.slice(start, start + 2), 16));
+    const mixed = channels.map((value) => Math.round(value + (target - value) * Math.abs(light)));
+    result = `#${mixed.map((value) => value.toString(16).padStart(2, "0")).join("")}`;
+    colorCache.set(key, result);
+  }
+  return result;
 }
 
 /** The strongest shade of an axis, for its name. */

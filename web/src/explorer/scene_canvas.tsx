@@ -103,7 +103,7 @@ function paint(canvas: HTMLCanvasElement, scene: Scene, dark: boolean, highlight
   const context = canvas.getContext("2d")!;
   context.setTransform(density, 0, 0, density, 0, 0);
   context.clearRect(0, 0, scene.width, scene.height);
-  drawScene(context, scene, dark, highlight);
+  drawScene(context, scene, { dark, measure: measureText }, highlight);
 }
 
 /** The index of the next cell in the direction of an arrow key. */

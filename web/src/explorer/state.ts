@@ -1,8 +1,7 @@
 // The state of the explorer: four texts, in the URL. Everything else follows from them.
 
 import { LabError } from "../shared/lab_error.ts";
-import { Mesh, Spec, makeLayout, parseArray, parseMesh, parseSpec, product, type ArrayType, type Layout } from "../shared/mesh.ts";
-import { reshard, type ReshardStep } from "../shared/reshard.ts";
+import { Spec, makeLayout, parseArray, parseMesh, parseSpec, product, type ArrayType, type Layout } from "../shared/mesh.ts";
 import { bytesText, countText, shapeText } from "../shared/units.ts";
 
 export interface ExplorerTexts {
@@ -19,7 +18,6 @@ export type Field = "mesh" | "array" | "spec" | "to";
 export interface ExplorerView {
   readonly layout: Layout;
   readonly target: Layout | null;
-  readonly steps: readonly ReshardStep[];
   readonly errors: Partial<Record<Field, LabError>>;
 }
 
@@ -76,7 +74,7 @@ export function computeView(texts: ExplorerTexts, previous: ExplorerView | null)
   if (texts.to !== null) {
     target = attempt("to", () => makeLayout(array.shape, parseSpec(texts.to!), mesh, array.dtype));
   }
-  return { layout, target, steps: target ? reshard(layout, target) : [], errors };
+  return { layout, target, errors };
 }
 
 export function checkArray(array: ArrayType): ArrayType {
@@ -86,10 +84,9 @@ export function checkArray(array: ArrayType): ArrayType {
   });
 }
 
+/** What is shown before any text was valid. */
 function emptyView(): ExplorerView {
-  const array = parseArray(DEFAULT_TEXTS.array);
-  const layout = makeLayout(array.shape, new Spec([]), new Mesh([]), array.dtype);
-  return { layout, target: null, steps: [], errors: {} };
+  return computeView(DEFAULT_TEXTS, null);
 }
 
 /** The sentence that is read out after each change. */

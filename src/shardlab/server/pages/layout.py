@@ -46,11 +46,6 @@ class LayoutPage:
     python_code: str = ""
     title: str = "Layout explorer"
 
-    @property
-    def error_where(self) -> str:
-        """The place of the error; the marks of a syntax error are in a line of their own."""
-        return "" if self.error is None else self.error.where
-
 
 @router.get("/layout")
 def show_layout(
@@ -67,7 +62,7 @@ def show_layout(
         spec=spec or (DEFAULT_SPEC if is_fresh else ""),
         to=to,
     )
-    return render_page(request, "layout.html", page, status=200 if page.error is None else 422)
+    return render_page(request, "layout.html", page)
 
 
 def make_layout_page(*, mesh: str, array: str, spec: str, to: str) -> LayoutPage:
