@@ -169,6 +169,7 @@ export class TilePainter {
     const cellHeight = height / grid.rows;
     context.imageSmoothingEnabled = false;
     context.drawImage(this.heatImage(tile.group, grid), tile.x, top, layout.tileWidth, height);
+    if (Math.min(cellWidth, cellHeight) * view.scale >= 10) this.paintCellLines(tile, grid, top, height);
     const hasNumbers = cellWidth * view.scale >= 30 && cellHeight * view.scale >= 13;
     const isMarked = this.differing.length === grid.numbers.length;
     if (!hasNumbers && !isMarked) return;
@@ -192,6 +193,15 @@ export class TilePainter {
       context.fillStyle = isBad ? theme.bad : light ? "#ffffff" : "#14171c";
       context.fillText(formatNumber(number, characters), x + cellWidth / 2, y + cellHeight / 2 + 0.5, cellWidth - 4);
     }
+  }
+
+  private paintCellLines(tile: Tile, grid: Grid, top: number, height: number): void {
+    const { context, layout, theme } = this.request;
+    context.fillStyle = theme.panel;
+    context.globalAlpha = 0.55;
+    for (let column = 1; column < grid.columns; column += 1) context.fillRect(tile.x + (column * layout.tileWidth) / grid.columns - 0.5, top, 1, height);
+    for (let row = 1; row < grid.rows; row += 1) context.fillRect(tile.x, top + (row * height) / grid.rows - 0.5, layout.tileWidth, 1);
+    context.globalAlpha = 1;
   }
 
   /** The heat map of a group as an image of one pixel per number, scaled up by the canvas. */
@@ -234,7 +244,7 @@ export class TilePainter {
     const top = tile.y + layout.headerHeight;
     const height = layout.tileHeight - layout.headerHeight;
     context.save();
-    context.globalAlpha = 0.86;
+    context.globalAlpha = 0.94;
     context.fillStyle = isWaiting ? theme.badSoft : theme.sunken;
     context.fillRect(tile.x + 1, top, layout.tileWidth - 2, height - 1);
     context.restore();

@@ -132,6 +132,8 @@ export function valueLabel(recording: LoadedRecording, id: number): string {
   const value = recording.values[id];
   if (value === undefined) return "?";
   if (value.name) return value.name;
+  const output = recording.recording.outputs.find((entry) => entry.value === id);
+  if (output !== undefined) return output.name || "result";
   const writer = recording.steps.find((step) => step.writes.includes(id));
   return writer ? (writer.collective?.op ?? writer.op) : `value ${id}`;
 }
