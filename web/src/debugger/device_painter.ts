@@ -153,13 +153,19 @@ export class TilePainter {
   }
 
   private paintSummary(tile: Tile, top: number, height: number): void {
-    const { context, layout, theme, value } = this.request;
+    const { context, layout, theme, value, run } = this.request;
     const group = value.groups[tile.group];
-    context.fillStyle = theme.muted;
+    const recorded = group?.mean ?? run.deviceMean(value, tile.devices[0] ?? -1);
+    const mean = recorded === null ? null : Number(recorded);
+    if (mean !== null) {
+      context.fillStyle = theme.heat[heatIndex(mean, this.magnitude)]!;
+      context.fillRect(tile.x, top, layout.tileWidth, height);
+    }
+    context.fillStyle = mean === null ? theme.muted : needsLightText(mean / this.magnitude, theme.isDark) ? "#ffffff" : "#14171c";
     context.textAlign = "center";
     context.textBaseline = "middle";
     context.font = `500 11px ${theme.textFont}`;
-    const text = group?.mean != null ? `mean ${formatNumber(Number(group.mean))}` : "not recorded";
+    const text = mean === null ? "not recorded" : `mean ${formatNumber(mean)}`;
     context.fillText(text, tile.x + layout.tileWidth / 2, top + height / 2, layout.tileWidth - 8);
   }
 

@@ -88,7 +88,7 @@ function PredictStage({ state }: { state: DebuggerState }) {
   const prediction = predictionFor(state.run.value!, state.position.value.step);
   return (
     <div class="dbg-predict">
-      <Predict key={state.position.value.step} {...prediction} onReveal={() => undefined} onDone={() => state.reveal()} />
+      <Predict key={state.position.value.step} level={2} {...prediction} onDone={() => state.reveal()} />
     </div>
   );
 }
