@@ -61,6 +61,8 @@ LabError
 ├─ SandboxError (RuntimeError)
 │  ├─ SandboxLevelUnavailable
 │  └─ ForkServerFailed
+├─ ServerError
+│  └─ PortInUse
 ├─ CatalogueError (ValueError)
 │  ├─ CatalogueNotFound
 │  ├─ InvalidTracks
@@ -75,8 +77,6 @@ LabError
 │  ├─ StoreBusy
 │  ├─ StoreCorrupt
 │  └─ StoreNewerVersion
-├─ ServerError
-│  └─ PortInUse
 └─ PracticeError
    ├─ SolutionFileMissing
    ├─ SolutionFileExists

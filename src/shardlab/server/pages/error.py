@@ -46,7 +46,8 @@ def add_error_pages(app: FastAPI) -> None:
 async def _show_http_error(request: Request, error: HTTPException) -> Response:
     # Starlette's own detail is the name of the status, such as "Not Found".
     is_own = error.detail != HTTPStatus(error.status_code).phrase
-    meaning = (error.detail if is_own else "") or _MEANINGS.get(error.status_code, "The request failed.")
+    known = _MEANINGS.get(error.status_code, "The request failed.")
+    meaning = error.detail if is_own and error.detail else known
     return _respond(request, error.status_code, meaning, dict(error.headers or {}))
 
 
