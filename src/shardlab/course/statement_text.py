@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from shardlab._text.printable import printable_lines
 from shardlab.render.terminal import DEFAULT_WIDTH, Line, Span, draw_picture, lines_rich, lines_text
 from shardlab.sharding.layout import Layout, layout
-from shardlab.sharding.layout_picture import fitting_picture
+from shardlab.sharding.layout_render import fitting_picture
 from shardlab.sharding.shape import parse_array
 
 if TYPE_CHECKING:
