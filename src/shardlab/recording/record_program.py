@@ -18,7 +18,7 @@ from shardlab.hardware.chips import parse_hardware
 from shardlab.hardware.collective_time import CollectiveTimer
 from shardlab.recording.attached_findings import FindingsDetail, find_problems
 from shardlab.recording.finish_recording import finish_recording
-from shardlab.recording.recorder import OnValue, Recorder
+from shardlab.recording.recorder import OnEquation, Recorder
 from shardlab.recording.recording import NamedValue, Recording
 from shardlab.recording.residuals import find_residuals
 from shardlab.recording.step_records import RecordingFailure
@@ -77,17 +77,31 @@ def record_call(
     hardware: str | None = None,
     max_steps: int = MAX_STEPS,
     findings: FindingsDetail = "static",
-    on_value: OnValue | None = None,
 ) -> Recording:
     """Stage one call on its mesh, evaluate it eagerly and record it."""
-    chip = parse_hardware(hardware or DEFAULT_HARDWARE)
     staged = stage_program(call.function, call.args, call.mesh)
+    return record_staged(
+        staged, call, hardware=hardware, max_steps=max_steps, findings=findings
+    )
+
+
+def record_staged(
+    staged: StagedProgram,
+    call: ProgramCall,
+    *,
+    hardware: str | None = None,
+    max_steps: int = MAX_STEPS,
+    findings: FindingsDetail = "static",
+    on_equation: OnEquation | None = None,
+) -> Recording:
+    """Evaluate a staged call eagerly and record it."""
+    chip = parse_hardware(hardware or DEFAULT_HARDWARE)
     sizes = _mesh_sizes(staged)
     recorder = Recorder(
         sizes,
         timer=CollectiveTimer(hardware=chip, mesh=sizes, dcn=(), efficiency=1.0),
         max_steps=max_steps,
-        on_value=on_value,
+        on_equation=on_equation,
     )
     run = _run(staged, recorder, call)
     recording = dataclasses.replace(

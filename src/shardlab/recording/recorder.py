@@ -87,8 +87,8 @@ class DraftStep:
     n_bytes: int = 0
 
 
-# Called with each value as it is recorded: its number, the stacked array, the mask of devices.
-OnValue = Callable[[int, StackedArray, StackedArray | None], None]
+# Called after each equation with its outputs and the mesh axes in scope; tests read full values.
+OnEquation = Callable[[Any, Sequence[StackedArray], MeshAxes], None]
 
 
 class Recorder:
@@ -100,7 +100,7 @@ class Recorder:
         *,
         timer: CollectiveTimer | None = None,
         max_steps: int,
-        on_value: OnValue | None = None,
+        on_equation: OnEquation | None = None,
     ) -> None:
         self.mesh = mesh
         self.sources = ProgramSources()
@@ -109,7 +109,7 @@ class Recorder:
         self.is_truncated = False
         self.n_unrecorded = 0  # iterations of loops
         self.hidden_outputs: set[Any] = set()  # residuals that only a backward shard_map takes
-        self._timer, self._max_steps, self._on_value = timer, max_steps, on_value
+        self._timer, self._max_steps, self._on_equation = timer, max_steps, on_equation
         self._scope = Scope()
         self._is_paused = False
         self._flow = ShardingFlow()
@@ -128,6 +128,8 @@ class Recorder:
         """Record one equation and number its outputs."""
         if not self._is_recording():
             return list(outs)
+        if self._on_equation is not None:
+            self._on_equation(eqn, outs, axes)
         operands = self._read_operands(axes, eqn, ins)
         observed = [
             self._add_value(out, var.aval, axes) for out, var in zip(outs, eqn.outvars, strict=True)
@@ -205,8 +207,6 @@ class Recorder:
                 n_bytes=int(np.prod(shape, dtype=int)) * int(getattr(dtype, "itemsize", 4)),
             )
         )
-        if self._on_value is not None:
-            self._on_value(value_id, value, axes.active)
         return ObservedArray(value.array, value.device_axes, value_id)
 
     def _add_step(
