@@ -43,11 +43,16 @@ def finish_recording(recorder: Recorder, chip: Hardware) -> Recording:
 
 
 def _notes(recorder: Recorder) -> list[str]:
-    notes = []
+    notes = list(recorder.shardings.notes)
     if recorder.n_unrecorded:
         notes.append(
             f"{recorder.n_unrecorded} iterations of long loops were computed and not recorded: of "
             "each loop the first 8 are shown, and the last one of a scan."
+        )
+    if any(step.call is not None and step.call.origin == "compiler" for step in recorder.steps):
+        notes.append(
+            "Outside shard_map the compiler decides: shardings and collectives there are those of "
+            "Shardy's passes, equation by equation. XLA may merge or move collectives later."
         )
     mistyped = [value for value in recorder.values if _is_mistyped(value)]
     if mistyped:
