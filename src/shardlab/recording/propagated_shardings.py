@@ -87,11 +87,16 @@ def _visit_jaxpr(
         body = called_jaxpr(eqn.primitive.name, eqn.params)
         if body is not None and not is_opaque_call(eqn):
             called, consts = _jax.open_jaxpr(body)
-            if not consts and all(number is not None for number in operands):
-                inside = dict(zip(called.invars, operands, strict=True))
+            known = [number for number in operands if number is not None]
+            if not consts and len(known) == len(operands):
+                inside = dict(zip(called.invars, known, strict=True))
                 results = _visit_jaxpr(called, inside, (*path, id(eqn)), visits, count)
-                if all(number is not None for number in results):
-                    numbers.update(zip(eqn.outvars, results, strict=True))
+                numbers.update(
+                    (var, number)
+                    for var, number in zip(eqn.outvars, results, strict=True)
+                    if number is not None
+                )
+                if None not in results:
                     continue
         new = list(range(count[0], count[0] + len(eqn.outvars)))
         count[0] += len(new)
