@@ -5,12 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from jax.sharding import AbstractMesh
+from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
 
 from shardlab._jax.debug_calls import has_debug_calls, without_debug_calls
 
-MESH = AbstractMesh((2,), ("data",))
+MESH = AbstractMesh((2,), ("data",), axis_types=(AxisType.Auto,))
 X = jax.ShapeDtypeStruct((4,), np.float32)
 
 
