@@ -66,7 +66,8 @@ LabError
 │  ├─ SandboxLevelUnavailable
 │  └─ ForkServerFailed
 ├─ ServerError
-│  └─ PortInUse
+│  ├─ PortInUse
+│  └─ DatabaseUnusable
 ├─ CatalogueError (ValueError)
 │  ├─ CatalogueNotFound
 │  ├─ InvalidTracks
@@ -606,6 +607,12 @@ class PortInUse(ServerError):
     """Another program uses the TCP port, or this user cannot use it."""
 
     code = "server.port_in_use"
+
+
+class DatabaseUnusable(ServerError):
+    """The server's database cannot be opened or migrated."""
+
+    code = "server.database"
 
 
 # Course: catalogue, progress store and practice (`shardlab.course`)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -289,6 +290,8 @@ def source_line(eqn: Any) -> str:
     return str(source_info_util.summarize(eqn.source_info))
 
 
+_JAX_FOLDER = os.path.dirname(jax.__file__) + os.sep
+
 # Libraries of layers and optimizers: a pmean in a BatchNorm is located at the user's call.
 _LIBRARIES = re.compile(
     r"[/\\](?:site|dist)-packages[/\\]"
@@ -327,6 +330,11 @@ def user_columns(eqn: Any) -> tuple[int, int]:
 def is_user_file(file: str) -> bool:
     """Return whether a file belongs neither to JAX nor to shardlab (see `shard_map_hooks`)."""
     return bool(source_info_util.is_user_filename(file))
+
+
+def is_jax_file(file: str) -> bool:
+    """Return whether a file is part of the package jax."""
+    return file.startswith(_JAX_FOLDER)
 
 
 def _plain_name(qualified: str) -> str:

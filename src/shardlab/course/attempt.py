@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardlab._text.nearest import nearest_name
 from shardlab.catalogue.problem import Problem
-from shardlab.course.store import ProgressStore, Submission
+from shardlab.course.store import PracticeStore, Submission
 from shardlab.errors import StoreError, UnknownSubmission
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.judge.verdict import Verdict
@@ -26,7 +26,7 @@ _SEED_BITS = 63
 
 
 def record_submission(
-    store: ProgressStore, problem: Problem, source: bytes, *, kind: str, seed: int | None = None
+    store: PracticeStore, problem: Problem, source: bytes, *, kind: str, seed: int | None = None
 ) -> Submission:
     """Store a submission with the seed of its hidden cases, a new random one unless given.
 
@@ -59,7 +59,7 @@ def _error_text(error: StoreError) -> str:
 
 
 def _save_judgement(
-    store: ProgressStore, submission: Submission, judgement: Judgement
+    store: PracticeStore, submission: Submission, judgement: Judgement
 ) -> Judgement:
     """Store a judgement, and return it; with a note if it cannot be stored."""
     reason = submission.store_error
@@ -75,7 +75,7 @@ def _save_judgement(
 
 
 def explain_rejected_submission(
-    store: ProgressStore, problem: Problem, source: bytes, *, kind: str, seed: int | None = None
+    store: PracticeStore, problem: Problem, source: bytes, *, kind: str, seed: int | None = None
 ) -> Judgement | None:
     """Return the judgement of bytes that are not a Python source, without starting a process.
 
@@ -113,7 +113,7 @@ class _NoSandboxPool:
 
 
 def judge_submission(
-    store: ProgressStore,
+    store: PracticeStore,
     pool: SandboxPool,
     problem: Problem,
     submission: Submission,

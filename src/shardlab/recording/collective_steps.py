@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from shardlab.collectives.call import CollectiveCall
-from shardlab.collectives.ring_steps import ring_steps
+from shardlab.collectives.ring_steps import Send, ring_steps
 from shardlab.errors import UnknownFigure
 from shardlab.hardware.collective_time import CollectiveTimer, permutation_pairs
 from shardlab.recording.step_records import RecordedCollective, Transfer
@@ -75,19 +76,14 @@ def _hops(call: CollectiveCall) -> tuple[tuple[tuple[Transfer, ...], ...], int]:
     limit = max(1, _MAX_TRANSFERS // max(1, call.group_size))
     if call.group_size > _MAX_TRANSFERS:
         limit = 0
-    hops = tuple(
-        tuple(
-            (
-                send.sender,
-                send.receiver,
-                send.sender if send.chunk is None else send.chunk,
-                "add" if send.is_added else "copy",
-            )
-            for send in step
-        )
-        for step in steps[:limit]
-    )
+    hops = tuple(tuple(map(_transfer, step)) for step in steps[:limit])
     return hops, len(steps)
+
+
+def _transfer(send: Send) -> Transfer:
+    # The full operand is one chunk, number 0.
+    chunk = 0 if send.chunk is None else send.chunk
+    return send.sender, send.receiver, chunk, "add" if send.is_added else "copy"
 
 
 def _chunk_label(call: CollectiveCall) -> str:
@@ -107,7 +103,7 @@ def _seconds(call: CollectiveCall, timer: CollectiveTimer | None) -> float | Non
 
 
 def split_arrivals(
-    groups: Sequence[Sequence[int]], arrived: Sequence[bool]
+    groups: Sequence[Sequence[int]], arrived: Sequence[bool] | np.ndarray[Any, Any]
 ) -> tuple[list[int], list[int]]:
     """Return the devices that wait in a group that is not complete, and those that it lacks."""
     waiting: list[int] = []

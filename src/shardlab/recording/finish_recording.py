@@ -49,7 +49,20 @@ def _notes(recorder: Recorder) -> list[str]:
             f"{recorder.n_unrecorded} iterations of long loops were computed and not recorded: of "
             "each loop the first 8 are shown, and the last one of a scan."
         )
+    mistyped = [value for value in recorder.values if _is_mistyped(value)]
+    if mistyped:
+        # JAX 0.10 types each result of a sort by its own operand: the indices of an argsort are
+        # declared replicated although the keys vary.
+        notes.append(
+            f"JAX's types call {len(mistyped)} values replicated whose copies differ; the first is "
+            f"value {mistyped[0].id}, {mistyped[0].type}. The copies are what devices compute."
+        )
     return notes
+
+
+def _is_mistyped(value: DraftValue) -> bool:
+    declared = value.declared_over
+    return declared is not None and not set(value.summary.varies_over) <= set(declared)
 
 
 def _truncation(recorder: Recorder) -> str | None:
@@ -88,9 +101,6 @@ def _finish_step(recorder: Recorder, draft: DraftStep, flops_per_second: float |
 def _finish_value(draft: DraftValue) -> RecordedValue:
     summary = draft.summary
     varies = summary.varies_over
-    declared = draft.declared_over
-    # Copies that JAX's type declares equal and that are not.
-    is_wrong = declared is not None and not set(varies) <= set(declared)
     return RecordedValue(
         id=draft.id,
         name=draft.name,
@@ -99,10 +109,10 @@ def _finish_value(draft: DraftValue) -> RecordedValue:
         shape=draft.shape,
         spec=draft.spec,
         varies_over=varies,
-        declared_over=declared,
+        declared_over=draft.declared_over,
         # Equal copies are no terms of a sum that is worth showing, such as zeros.
         partial_over=tuple(name for name in varies if name in draft.partial_over),
-        disagrees=draft.disagrees or is_wrong,
+        disagrees=draft.disagrees,
         groups=summary.groups,
         n_groups=summary.n_groups,
         device_means=summary.device_means,
@@ -153,7 +163,7 @@ def _mark_terms_of_sums(recorder: Recorder) -> None:
             names = axes & set(value.summary.varies_over)
             producer = producers.get(value.id)
             is_input = producer is None or producer.op == "enter shard_map"
-            if not names or value.id in visited or (is_input and visited):
+            if not names or value.id in visited or is_input:
                 continue
             visited.add(value.id)
             value.partial_over |= names

@@ -26,8 +26,9 @@ from shardlab.simulator.interpreter.shard_boundary import ShardedOutput, spec_ax
 from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
 from shardlab.simulator.interpreter.step_observer import ObservedArray
 from shardlab.tracing.collective_calls import executed_call
-from shardlab.tracing.jaxpr_flops import count_equation_flops
+from shardlab.tracing.jaxpr_flops import count_equation_flops, count_jaxpr_flops
 
+_WORTH_A_STEP = frozenset({*COLLECTIVES, "dot_general", "shard_map", "conv_general_dilated"})
 FIRST_ITERATIONS = 8  # of a loop; the last one is recorded too if its number is known
 
 
@@ -113,6 +114,7 @@ class Recorder:
         self._is_paused = False
         self._flow = ShardingFlow()
         self._loops: dict[int, LoopRun] = {}
+        self._parameter_names: dict[Any, str] = {}  # of the bodies of loops
 
     def add_input(self, value: StackedArray, aval: Any, axes: MeshAxes, name: str) -> ObservedArray:
         """Record an argument of the program."""
@@ -131,8 +133,10 @@ class Recorder:
             self._add_value(out, var.aval, axes) for out, var in zip(outs, eqn.outvars, strict=True)
         ]
         writes = [value.value_id for value in observed]
-        step = self._add_step(axes, eqn, [v for v, _ in operands if v is not None], writes)
-        step.flops = count_equation_flops(eqn)
+        body = called_jaxpr(eqn.primitive.name, eqn.params)
+        op = "" if body is None else _jax.function_location(body)[0].lstrip("_")
+        step = self._add_step(axes, eqn, [v for v, _ in operands if v is not None], writes, op)
+        step.flops = count_equation_flops(eqn) if body is None else count_jaxpr_flops(body).total
         if eqn.primitive.name in COLLECTIVES:
             self._add_collective(axes, eqn, step)
         if axes.manual:
@@ -149,11 +153,14 @@ class Recorder:
     def _read_operands(
         self, axes: MeshAxes, eqn: Any, ins: Sequence[StackedArray]
     ) -> list[tuple[int | None, frozenset[str]]]:
-        """Return the number of each operand, and the axes that it varies over; None for a literal."""
+        """Return the number of each operand, None for a literal, and the axes it varies over."""
         operands: list[tuple[int | None, frozenset[str]]] = []
         for atom, value in zip(eqn.invars, ins, strict=True):
-            is_literal = isinstance(atom, _jax.Literal)
-            value_id = None if is_literal else self.value_id(value, atom.aval, axes)
+            # A literal that was only cast (pvary) is still no value of the program.
+            is_cast_literal = isinstance(value.array, np.ndarray) and value.array.ndim == 0
+            is_literal = isinstance(atom, _jax.Literal) or is_cast_literal
+            name = None if is_literal else self._parameter_names.get(atom)
+            value_id = None if is_literal else self.value_id(value, atom.aval, axes, name)
             operands.append((value_id, frozenset(value.device_axes)))
         return operands
 
@@ -266,6 +273,14 @@ class Recorder:
         ):
             yield
 
+    def is_opaque(self, eqn: Any) -> bool:
+        """Return whether a call is one step: a small function of JAX, such as `jnp.where`."""
+        body = called_jaxpr(eqn.primitive.name, eqn.params)
+        if body is None or not _jax.is_jax_file(_jax.function_location(body)[1]):
+            return False
+        # A product inside (einsum) can be a partial sum, which is worth a step of its own.
+        return not any(name in _WORTH_A_STEP for name in primitive_names(body))
+
     def is_recorded(self, number: int, length: int | None) -> bool:
         """Return whether an iteration is among the first ones, or the last."""
         is_wanted = number < FIRST_ITERATIONS or number + 1 == length
@@ -276,6 +291,10 @@ class Recorder:
         """Enter one iteration of a loop; most iterations of a long loop are not recorded."""
         if number == 0:
             self._loops[id(eqn)] = LoopRun(str(eqn.primitive.name), self._line(eqn), length)
+            for body in _jax.inner_jaxprs(eqn.params):
+                variables = _jax.open_jaxpr(body)[0].invars
+                names = _jax.argument_names(body)
+                self._parameter_names.update(zip(variables, names, strict=False))
         loop = (*self._scope.loop, (self._loops[id(eqn)], number))
         with self.inside(eqn), self._enter(loop=loop):
             if self.is_recorded(number, length):
@@ -319,7 +338,9 @@ class Recorder:
         body, _ = _jax.open_jaxpr(params["jaxpr"])
         names = _jax.argument_names(params["jaxpr"])
         outer = dataclasses.replace(inner, manual=inner.manual - set(params["newly_manual_axes"]))
-        reads, observed, writes = [], [], []
+        reads: list[int] = []
+        writes: list[int] = []
+        observed: list[StackedArray] = []
         with self._enter(is_checked=params["check_vma"]):
             for index, (value, shard, spec) in enumerate(
                 zip(ins, shards, params["in_specs"], strict=True)
@@ -403,6 +424,15 @@ class Recorder:
         step.waiting = Waiting(
             devices=device_set(waiting), missing=device_set(missing), text=deadlock.what
         )
+
+
+def primitive_names(jaxpr: Any) -> Iterator[str]:
+    """Yield the primitive of every equation of a jaxpr, at any depth."""
+    inner, _ = _jax.open_jaxpr(jaxpr)
+    for eqn in inner.eqns:
+        yield str(eqn.primitive.name)
+        for body in _jax.inner_jaxprs(eqn.params):
+            yield from primitive_names(body)
 
 
 def spec_text(spec: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +62,8 @@ class Recording:
     hardware: str | None = None
     findings: tuple[RecordedFinding, ...] = ()
     failure: RecordingFailure | None = None
-    timeline: Timeline = Timeline()
-    totals: RecordingTotals = RecordingTotals()
+    timeline: Timeline = field(default_factory=Timeline)
+    totals: RecordingTotals = field(default_factory=RecordingTotals)
     notes: tuple[str, ...] = ()
     truncated: str | None = None
     shardlab: str = ""
@@ -121,7 +121,6 @@ class Recording:
         if not isinstance(data, Mapping) or data.get("format") != FORMAT:
             raise InvalidRecording(
                 "This is not a recording.",
-                where=f"format {str(data.get('format') if isinstance(data, Mapping) else data)[:40]!r}",
                 fix="make one with shardlab record, or with Recording.save.",
             )
         if data.get("version") != VERSION:

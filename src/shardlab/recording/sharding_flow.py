@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from shardlab import _jax
+from shardlab.simulator.interpreter.rules.calls import called_jaxpr
 from shardlab.simulator.interpreter.rules.collectives import collective_axes
 from shardlab.tracing.collective_calls import operation_name
 
@@ -57,7 +58,7 @@ class ShardingFlow:
     def follow_equation(
         self, eqn: Any, operands: Sequence[tuple[int | None, Names]], outs: Sequence[int]
     ) -> None:
-        """Derive the placement of the outputs; `operands` are numbers and axes that they vary over."""
+        """Derive the placement of the output; operands are numbers and the axes they vary over."""
         if len(outs) != 1:
             return
         ins = [self._placements.get(-1 if v is None else v, Placement()) for v, _ in operands]
@@ -69,6 +70,9 @@ class ShardingFlow:
             self._placements[outs[0]] = Placement((), ins[0].partial)
         elif _jax.is_elementwise(eqn.primitive):
             self._placements[outs[0]] = _elementwise(eqn, ins, varies)
+        elif called_jaxpr(eqn.primitive.name, eqn.params) is not None:
+            # A function of JAX (relu, where) that keeps the shape keeps the meaning of dimensions.
+            self._placements[outs[0]] = Placement(_merge_dims(eqn, ins))
 
 
 Rule = Any
@@ -78,7 +82,7 @@ def _merge_dims(eqn: Any, ins: Sequence[Placement]) -> tuple[Names, ...]:
     rank = len(eqn.outvars[0].aval.shape)
     dims = [NO_NAMES] * rank
     for placement, atom in zip(ins, eqn.invars, strict=True):
-        if len(placement.dims) == rank and len(atom.aval.shape) == rank:
+        if len(placement.dims) == rank and atom.aval.shape == eqn.outvars[0].aval.shape:
             dims = [a | b for a, b in zip(dims, placement.dims, strict=True)]
     return tuple(dims)
 

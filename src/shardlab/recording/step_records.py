@@ -163,7 +163,7 @@ class RecordedValue:
         )
 
 
-# One transfer: sender and receiver as positions in the group, the chunk, and what the receiver does.
+# Sender and receiver as positions in the group, the chunk, and what the receiver does with it.
 Transfer = tuple[int, int, int, Literal["copy", "add"]]
 
 

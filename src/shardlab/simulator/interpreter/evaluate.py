@@ -236,6 +236,11 @@ def _evaluate_observed(
         _check_constraint(axes, eqn)
         return ins[: len(eqn.outvars)]
     body = called_jaxpr(name, params)
+    if body is not None and observer.is_opaque(eqn):
+        values = [materialize(value) for value in ins]
+        with observer.paused():
+            outs = evaluate_jaxpr(axes, body, values)
+        return observer.finish_equation(axes, eqn, values, outs)
     if body is not None:
         with observer.inside(eqn):
             return _evaluate_jaxpr_lazily(axes, body, ins)

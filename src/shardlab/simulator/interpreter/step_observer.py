@@ -37,6 +37,9 @@ class StepObserver(Protocol):
     def inside(self, eqn: Any) -> AbstractContextManager[None]:
         """Return the context of the equations that this one contains (a call, a loop, a body)."""
 
+    def is_opaque(self, eqn: Any) -> bool:
+        """Return whether a call is one step: a function of JAX itself, such as `jnp.where`."""
+
     def enter_shard_map(
         self, inner: MeshAxes, eqn: Any, ins: Sequence[Any], shards: Sequence[StackedArray]
     ) -> list[StackedArray]:
