@@ -29,9 +29,7 @@ class PeopleServer:
     """The application with accounts, without workers."""
 
     def __init__(self, folder, **changes):
-        settings = ServerSettings(
-            data_folder=folder, mode="accounts", secret=SECRET, n_workers=0
-        )
+        settings = ServerSettings(data_folder=folder, mode="accounts", secret=SECRET, n_workers=0)
         self.settings = replace(settings, **changes)
         self.app = create_app(self.settings)
         # Cheap hashes: the tests are not about how long a guess takes.

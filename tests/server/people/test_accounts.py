@@ -206,9 +206,7 @@ def test_submissions_are_limited_per_person(server):
 
     statuses = {submit(browser, token) for _ in range(SUBMISSIONS.n_requests)}
     assert statuses <= {202, 429}  # 429: the queue itself takes no more of one person
-    response = browser.client.post(
-        "/api/v1/recordings", json=body, headers={"x-csrf-token": token}
-    )
+    response = browser.client.post("/api/v1/recordings", json=body, headers={"x-csrf-token": token})
     assert response.status_code == 429
     assert "Try again in" in response.json()["error"]["message"]
     assert submit(other, other.csrf_token()) == 202
