@@ -41,6 +41,7 @@ from shardlab.server.practice.workbooks import (
     find_submission,
     jobs_of,
     person_of,
+    require_person,
     workbook_of,
 )
 
@@ -224,9 +225,7 @@ def submit_source(
     request: Request, workbook: Workbook, problem: Problem, source: bytes, kind: Kind
 ) -> Submission | Judgement:
     """Store and queue a program. Raises 401, 413 or 429."""
-    person = person_of(request)
-    if person is None:
-        raise HTTPException(401, "Sign in to attempt this problem.")
+    person = require_person(request)
     if len(source) > MAX_SOURCE_BYTES:
         raise HTTPException(413, f"The program has more than {MAX_SOURCE_BYTES:,} bytes.")
     try:
