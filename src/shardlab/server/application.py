@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from starlette.middleware.gzip import GZipMiddleware
 
 from shardlab import __version__
-from shardlab.server.api import gallery_routes, job_routes, recording_routes
+from shardlab.server.api import gallery_routes, job_routes, practice_routes, recording_routes
 from shardlab.server.database.engine import open_database
 from shardlab.server.jobs.job_service import JobService
 from shardlab.server.pages import (
@@ -33,6 +33,7 @@ _ROUTERS = (
     # In this order: /practice/export.zip is not a problem.
     *(practice_list.router, practice_submission.router, practice_problem.router),
     *(job_routes.router, recording_routes.router, gallery_routes.router),
+    practice_routes.router,
 )
 _MIN_COMPRESSED_BYTES = 1000
 

@@ -96,6 +96,7 @@ class ResultPage:
 
     slug: str
     result: ResultView | None
+    n_submissions: int | None = None  # to update the tab, after one was added
 
 
 @router.get("/practice/{slug}")
@@ -217,8 +218,7 @@ def _judge_form(request: Request, slug: str, form: Form, kind: Kind) -> Response
         return RedirectResponse(f"/practice/{slug}#result", 303)
     if isinstance(outcome, Judgement):
         return _show_rejection(request, workbook, slug, outcome)
-    page = ResultPage(slug=slug, result=make_result(request, workbook, outcome))
-    return render_page(request, "practice/_result.html", page)
+    return _show_result(request, workbook, slug, outcome)
 
 
 def submit_source(
@@ -242,8 +242,18 @@ def _show_rejection(
     submissions = workbook.store.list_submissions(slug)
     if not submissions or judgement.notes:  # too large to be stored
         raise HTTPException(413, judgement.verdict.what)
-    page = ResultPage(slug=slug, result=make_result(request, workbook, submissions[-1]))
-    return render_page(request, "practice/_result.html", page)
+    return _show_result(request, workbook, slug, submissions[-1])
+
+
+def _show_result(
+    request: Request, workbook: Workbook, slug: str, submission: Submission
+) -> Response:
+    page = ResultPage(
+        slug=slug,
+        result=make_result(request, workbook, submission),
+        n_submissions=len(workbook.store.list_submissions(slug)),
+    )
+    return render_page(request, "practice/_new_result.html", page)
 
 
 # ------------------------------------------------------------------------- drafts, hints, solution

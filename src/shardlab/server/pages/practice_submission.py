@@ -205,7 +205,7 @@ async def _result_html(request: Request, workbook: Workbook, submission: Submiss
         newest = workbook.store.get_submission(submission.number)
         result = make_result(request, workbook, newest)
         page = ResultPage(slug=submission.problem, result=result)
-        return render_text(request, "practice/_result_body.html", page)
+        return render_text(request, "practice/_live_result.html", page)
 
     return await asyncio.to_thread(render)
 

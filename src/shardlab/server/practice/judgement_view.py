@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from shardlab._text.printable import printable_data, printable_lines, printable_text
@@ -313,13 +314,11 @@ def _mesh_grid(text: str) -> tuple[int, tuple[int, int]]:
         sizes = parse_mesh(text).axis_sizes if "=" in text else ()
     except LabError:
         sizes = ()
+    n_devices = prod(sizes)
     columns = sizes[-1] if sizes else 1
-    n_devices = 1
-    for size in sizes:
-        n_devices *= size
-    if len(sizes) < 2 and columns > 8:  # one long axis is drawn in rows
-        return n_devices, (-(-columns // 8), 8)
-    return n_devices, (n_devices // columns, columns)
+    if columns > 8:  # a long axis is drawn in rows, about as high as wide
+        columns = 1 << -(-(n_devices - 1).bit_length() // 2)
+    return n_devices, (-(-n_devices // columns), columns)
 
 
 def _collectives_text(collectives: Sequence[Mapping[str, Any]]) -> str:
