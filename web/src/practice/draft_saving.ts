@@ -48,6 +48,7 @@ export class DraftSaver {
     clearTimeout(this.timer);
     this.savedText = this.area.value;
     localStorage.removeItem(this.storageKey);
+    this.status.textContent = "As submitted";
   }
 
   private onInput(): void {

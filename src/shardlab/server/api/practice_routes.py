@@ -1,4 +1,4 @@
-"""Practice as JSON: problems, drafts, submissions, hints and solutions. The pages share the code."""
+"""Practice as JSON: problems, drafts, submissions, hints and solutions; used by the pages too."""
 
 from __future__ import annotations
 
