@@ -19,6 +19,7 @@ from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
+from shardlab.server.identity import Identity
 from shardlab.server.people.rate_limits import (
     EXPORTS,
     SUBMISSIONS,
@@ -66,6 +67,64 @@ OWN_RECORDING = Access(who="person", resource="recording", scope="read")
 ACCESS: Mapping[str, Access] = {
     "GET /": EVERYONE,
     "GET /api/v1/openapi.json": EVERYONE,
+    "GET /health": EVERYONE,
+    # Programs and recordings
+    "GET /lab": EVERYONE,
+    "GET /layout": EVERYONE,
+    "GET /plan": EVERYONE,
+    "GET /api/v1/gallery": EVERYONE,
+    "POST /api/v1/edits": SUBMITTER,
+    "GET /api/v1/recordings": PERSON,
+    "POST /api/v1/recordings": SUBMITTER,
+    "POST /api/v1/recordings/files": SUBMITTER,
+    "GET /api/v1/recordings/{recording_id}.html": OWN_RECORDING,
+    "GET /api/v1/recordings/{recording_id}/perfetto.json": OWN_RECORDING,
+    "GET /api/v1/recordings/{recording_id}/source": OWN_RECORDING,
+    "GET /api/v1/recordings/{recording_id}": OWN_RECORDING,
+    "GET /api/v1/jobs/{job_id}": OWN_JOB,
+    "GET /api/v1/jobs/{job_id}/events": OWN_JOB,
+    "POST /api/v1/jobs/{job_id}/cancel": OWN_JOB_CHANGE,
+    # Practice: lessons are open to everyone; the store of a person has that person's work only.
+    "GET /practice": EVERYONE,
+    "GET /practice/export.json": Access(who="person", limits=(EXPORTS,)),
+    "GET /practice/export.zip": Access(who="person", limits=(EXPORTS,)),
+    "GET /practice/{slug}": EVERYONE,
+    "GET /practice/{slug}/layouts/{number}.svg": EVERYONE,
+    "GET /practice/{slug}/predictions/{number}": EVERYONE,
+    "POST /practice/{slug}/run": SUBMITTER,
+    "POST /practice/{slug}/submit": SUBMITTER,
+    "POST /practice/{slug}/draft": PERSON_IN_BROWSER,
+    "POST /practice/{slug}/reset": PERSON_IN_BROWSER,
+    "POST /practice/{slug}/restore": PERSON_IN_BROWSER,
+    "POST /practice/{slug}/load": PERSON_IN_BROWSER,
+    "POST /practice/{slug}/hint": PERSON_IN_BROWSER,
+    "POST /practice/{slug}/solution": PERSON_IN_BROWSER,
+    "GET /practice/{slug}/submissions/{number}": PERSON,
+    "GET /practice/{slug}/submissions/{number}/source.py": PERSON,
+    "GET /practice/{slug}/submissions/{number}/counterexample.svg": PERSON,
+    "GET /practice/{slug}/submissions/{number}/result": PERSON,
+    "GET /practice/{slug}/submissions/{number}/events": PERSON,
+    "POST /practice/{slug}/submissions/{number}/again": SUBMITTER,
+    "POST /practice/{slug}/submissions/{number}/cancel": PERSON_IN_BROWSER,
+    "POST /practice/{slug}/submissions/{number}/debug": SUBMITTER,
+    "GET /practice/{slug}/submissions/{number}/debug/{job_id}": PERSON,
+    "POST /practice/{slug}/submissions/{number}/replay": SUBMITTER,
+    "GET /practice/{slug}/submissions/{number}/replay/{job_id}": PERSON,
+    "GET /api/v1/practice/problems": EVERYONE,
+    "GET /api/v1/practice/problems/{slug}": EVERYONE,
+    "GET /api/v1/practice/problems/{slug}/draft": PERSON,
+    "PUT /api/v1/practice/problems/{slug}/draft": Access(who="person", scope="submit"),
+    "DELETE /api/v1/practice/problems/{slug}/draft": Access(who="person", scope="submit"),
+    "GET /api/v1/practice/problems/{slug}/hints": PERSON,
+    "POST /api/v1/practice/problems/{slug}/hints": Access(who="person", scope="submit"),
+    "POST /api/v1/practice/problems/{slug}/solution": Access(who="person", scope="submit"),
+    "POST /api/v1/practice/problems/{slug}/submissions": SUBMITTER,
+    "GET /api/v1/practice/submissions": PERSON,
+    "GET /api/v1/practice/submissions/{number}": PERSON,
+    "POST /api/v1/practice/submissions/{number}/judge": SUBMITTER,
+    "POST /api/v1/practice/submissions/{number}/replay": SUBMITTER,
+    "POST /api/v1/practice/submissions/{number}/debug": SUBMITTER,
+    "GET /api/v1/practice/export": Access(who="person", scope="read", limits=(EXPORTS,)),
     # Sign-in and account
     "GET /sign-in": EVERYONE,
     "POST /sign-in": EVERYONE,
@@ -161,21 +220,16 @@ async def check_access(request: Request) -> None:
     access = ACCESS.get(key)
     if access is None:
         raise HTTPException(403)
-    identity = request.state.identity
-    person: Person | None = identity.person
-    if identity.is_script and (person is None or access.scope == "browser"):
-        # Also on pages that everyone may read: a wrong token must not look like a right one.
-        if person is None:
-            raise SignInRequired("")
-        raise HTTPException(403, "A token cannot do this. Sign in with a browser.")
+    identity: Identity = request.state.identity
+    if identity.is_script:
+        _check_script(identity, access)
     if access.who == "everyone":
         return
+    person = identity.person
     if person is None:
         raise SignInRequired(_sign_in_location(request))
     if identity.must_change_password and key not in _WITHOUT_OWN_PASSWORD:
         raise SignInRequired("" if request.url.path.startswith("/api/") else "/account")
-    if identity.is_script and access.scope == "submit" and not identity.can_submit:
-        raise HTTPException(403, "This token can read, but not submit.")
     if not _has_role(person, access.who):
         raise HTTPException(403)
     people: People = request.app.state.people
@@ -185,6 +239,17 @@ async def check_access(request: Request) -> None:
             raise HTTPException(404)
     for limit in access.limits:
         await run_in_threadpool(people.limits.count, limit, person_subject(person.id))
+
+
+def _check_script(identity: Identity, access: Access) -> None:
+    """Raise unless the token exists and has the scope."""
+    if identity.person is None:
+        # Also where everyone may read: a wrong token must not look like a right one.
+        raise SignInRequired("")
+    if access.scope == "browser":
+        raise HTTPException(403, "A token cannot do this. Sign in with a browser.")
+    if access.scope == "submit" and not identity.can_submit:
+        raise HTTPException(403, "This token can read, but not submit.")
 
 
 def _has_role(person: Person, who: Who) -> bool:

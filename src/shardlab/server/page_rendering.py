@@ -48,7 +48,7 @@ class Site:
     @property
     def navigation(self) -> tuple[NavigationLink, ...]:
         """Return the main menu of this person."""
-        links = NAVIGATION
+        links: tuple[NavigationLink, ...] = NAVIGATION
         if not self.is_local and self.person is not None:
             links += (NavigationLink("/classes", "Classes"),)
             links += (NavigationLink("/admin", "Admin"),) if self.person.is_admin else ()
