@@ -13,7 +13,7 @@ from typing import Any
 
 from shardlab._files.json_reader import reject_duplicate_keys
 from shardlab._text.nearest import unknown_name_text
-from shardlab.errors import InvalidModel, UnknownHardware
+from shardlab.errors import InvalidModel, UnknownHardware, UnknownModel
 from shardlab.hardware.chips import hardware_names
 from shardlab.planner.advice.advice import Advice, Candidate
 from shardlab.planner.advice.advice_text import advice_headline
@@ -23,7 +23,7 @@ from shardlab.planner.memory.workload import REMAT_POLICIES
 from shardlab.planner.model import Architecture, Model
 from shardlab.planner.models.architecture import with_architecture
 from shardlab.planner.models.hf_config import parse_config
-from shardlab.planner.models.presets import load_preset, preset_names
+from shardlab.planner.models.presets import find_preset, load_preset, preset_names
 from shardlab.planner.models.safetensors import parse_header
 from shardlab.planner.plan import KINDS, Plan, PlanRow
 from shardlab.planner.plan_text import plan_headline
@@ -162,7 +162,12 @@ def _check_hardware(name: str | None) -> str | None:
 def load_requested_model(body: ModelOptions) -> Model:
     """Return the preset, or the model of the uploaded headers."""
     if body.upload is None:
-        return load_preset(body.model)
+        if (preset := find_preset(body.model)) is not None:
+            return preset
+        raise UnknownModel(
+            unknown_name_text("preset", body.model, preset_names()),
+            fix="one of these, or the .safetensors file of another model.",
+        )
     architecture = _parse_config_text(body.upload.config)
     if not body.upload.headers:
         return _preset_of_architecture(architecture)
@@ -325,7 +330,7 @@ def _view_candidate(candidate: Candidate) -> CandidateView:
         bytes_per_device=candidate.bytes_per_device,
         step_seconds=None if step is None else step.expected,
         communication_seconds=None if step is None else step.communication_seconds,
-        mfu=None if step is None else step.mfu,
+        mfu=None if step is None else step.utilization(step.expected),
         reason=candidate.reason,
         loss_kind=candidate.loss_kind,
     )
