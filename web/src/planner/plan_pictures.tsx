@@ -166,7 +166,7 @@ export function Treemap({ plan, dark, selected, onSelect }: TreemapProperties) {
                   {label}
                 </text>
               )}
-              {label && area.height > 42 && (
+              {label && area.height > 42 && area.width > 74 && (
                 <text x={area.x + 8} y={area.y + 36} class="area-bytes">
                   {bytesText(row.bytes_per_device)}
                 </text>

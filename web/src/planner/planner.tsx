@@ -52,7 +52,8 @@ export function Planner({ choices, firstPlan }: Properties) {
         </header>
         {problem && <Problem problem={problem} />}
         {plan && (
-          <div class={isBusy || problem ? "result stale" : "result"} aria-busy={isBusy}>
+          <div class="result" aria-busy={isBusy}>
+            {problem && <p class="muted">The last plan that was possible:</p>}
             <div class="verdict-row">
               <p class={`verdict ${plan.fits === null ? "" : plan.fits ? "fits" : "fails"}`} role="status">
                 {plan.headline}
@@ -79,7 +80,7 @@ export function Planner({ choices, firstPlan }: Properties) {
             <Findings plan={plan} />
             <section class="panel-box" aria-labelledby="treemap-title">
               <h2 id="treemap-title">Tensors of one device</h2>
-              <AxisLegend plan={plan} dark={dark} />
+              <AxisLegend plan={plan} />
               <Treemap plan={plan} dark={dark} selected={selected} onSelect={setSelected} />
               <TensorTable plan={plan} pinned={pin?.plan ?? null} selected={selected} onSelect={setSelected} />
             </section>
@@ -261,7 +262,7 @@ function shortText(text: string): string {
 }
 
 function Findings({ plan }: { plan: PlanView }) {
-  if (plan.findings.length === 0) return <p class="no-findings muted">No findings: nothing large is replicated, and every sharding divides its dimension.</p>;
+  if (plan.findings.length === 0) return <p class="no-findings muted">No findings.</p>;
   const badges = { error: "bad", warning: "warn", info: "" } as const;
   return (
     <section class="findings-box" aria-labelledby="findings-title">
@@ -281,7 +282,7 @@ function Findings({ plan }: { plan: PlanView }) {
   );
 }
 
-function AxisLegend({ plan }: { plan: PlanView; dark: boolean }) {
+function AxisLegend({ plan }: { plan: PlanView }) {
   return (
     <p class="legend muted">
       {plan.mesh.map(([name, size], axis) => (
