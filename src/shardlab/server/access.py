@@ -76,6 +76,12 @@ ACCESS: Mapping[str, Access] = {
     "GET /health": EVERYONE,
     # Programs and recordings
     "GET /lab": EVERYONE,
+    "GET /layout": EVERYONE,
+    # A plan with rules or of an uploaded model takes seconds: not for passers-by.
+    "GET /plan": PERSON,
+    "GET /api/v1/planner": PERSON,
+    "POST /api/v1/plans": PERSON,
+    "POST /api/v1/advice": SUBMITTER,
     "GET /api/v1/gallery": EVERYONE,
     "POST /api/v1/edits": SUBMITTER,
     "GET /api/v1/recordings": PERSON,
