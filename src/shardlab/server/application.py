@@ -15,20 +15,43 @@ from shardlab.server.access import check_access
 from shardlab.server.api import account as account_api
 from shardlab.server.api import admin as admin_api
 from shardlab.server.api import classes as classes_api
-from shardlab.server.api import gallery_routes, job_routes, recording_routes
+from shardlab.server.api import (
+    gallery_routes,
+    job_routes,
+    plan_routes,
+    practice_routes,
+    recording_routes,
+)
 from shardlab.server.database.engine import open_database
 from shardlab.server.identity import Identify, identify_local_person, identify_with
 from shardlab.server.jobs.job_service import JobService
-from shardlab.server.pages import account, admin, classes, health, home, lab, sign_in
+from shardlab.server.pages import (
+    account,
+    admin,
+    classes,
+    health,
+    home,
+    lab,
+    layout,
+    plan,
+    practice_list,
+    practice_problem,
+    practice_submission,
+    sign_in,
+)
 from shardlab.server.pages.error import add_error_pages
 from shardlab.server.people.services import open_people
+from shardlab.server.practice.workbooks import add_practice
 from shardlab.server.request_guard import RequestGuard
 from shardlab.server.settings import ServerSettings
 from shardlab.server.static_files import VersionedStaticFiles
 
 _ROUTERS = (
-    *(home.router, lab.router, health.router),
-    *(job_routes.router, recording_routes.router, gallery_routes.router),
+    *(home.router, lab.router, layout.router, plan.router, health.router),
+    # In this order: /practice/export.zip is not a problem.
+    *(practice_list.router, practice_submission.router, practice_problem.router),
+    *(job_routes.router, recording_routes.router, gallery_routes.router, plan_routes.router),
+    practice_routes.router,
 )
 # In mode `accounts` only.
 _PEOPLE_ROUTERS = (
@@ -55,6 +78,7 @@ def create_app(settings: ServerSettings) -> FastAPI:
     app.state.settings = settings
     app.state.database = open_database(settings.data_folder)
     app.state.jobs = JobService(app.state.database, settings)
+    add_practice(app)
     # Local mode needs no secret that survives a restart: its forms are reloaded with the page.
     secret = settings.secret.encode() or secrets.token_bytes(32)
     app.add_middleware(GZipMiddleware, minimum_size=_MIN_COMPRESSED_BYTES, compresslevel=5)
