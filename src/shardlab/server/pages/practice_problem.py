@@ -41,6 +41,7 @@ from shardlab.server.practice.workbooks import (
     find_submission,
     jobs_of,
     person_of,
+    require_person,
     workbook_of,
 )
 
@@ -95,6 +96,7 @@ class ResultPage:
 
     slug: str
     result: ResultView | None
+    n_submissions: int | None = None  # to update the tab, after one was added
 
 
 @router.get("/practice/{slug}")
@@ -216,17 +218,14 @@ def _judge_form(request: Request, slug: str, form: Form, kind: Kind) -> Response
         return RedirectResponse(f"/practice/{slug}#result", 303)
     if isinstance(outcome, Judgement):
         return _show_rejection(request, workbook, slug, outcome)
-    page = ResultPage(slug=slug, result=make_result(request, workbook, outcome))
-    return render_page(request, "practice/_result.html", page)
+    return _show_result(request, workbook, slug, outcome)
 
 
 def submit_source(
     request: Request, workbook: Workbook, problem: Problem, source: bytes, kind: Kind
 ) -> Submission | Judgement:
     """Store and queue a program. Raises 401, 413 or 429."""
-    person = person_of(request)
-    if person is None:
-        raise HTTPException(401, "Sign in to attempt this problem.")
+    person = require_person(request)
     if len(source) > MAX_SOURCE_BYTES:
         raise HTTPException(413, f"The program has more than {MAX_SOURCE_BYTES:,} bytes.")
     try:
@@ -243,8 +242,18 @@ def _show_rejection(
     submissions = workbook.store.list_submissions(slug)
     if not submissions or judgement.notes:  # too large to be stored
         raise HTTPException(413, judgement.verdict.what)
-    page = ResultPage(slug=slug, result=make_result(request, workbook, submissions[-1]))
-    return render_page(request, "practice/_result.html", page)
+    return _show_result(request, workbook, slug, submissions[-1])
+
+
+def _show_result(
+    request: Request, workbook: Workbook, slug: str, submission: Submission
+) -> Response:
+    page = ResultPage(
+        slug=slug,
+        result=make_result(request, workbook, submission),
+        n_submissions=len(workbook.store.list_submissions(slug)),
+    )
+    return render_page(request, "practice/_new_result.html", page)
 
 
 # ------------------------------------------------------------------------- drafts, hints, solution
