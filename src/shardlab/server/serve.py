@@ -35,6 +35,8 @@ def listen_on(port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind(("127.0.0.1", port))
+        # Before the address is printed: a connection made while the application loads is queued.
+        listener.listen(1024)
     except OSError as error:
         listener.close()
         raise PortInUse(
