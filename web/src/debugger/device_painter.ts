@@ -283,15 +283,16 @@ export class TilePainter {
   }
 
   private paintAxisLabels(grid: MeshGrid): void {
-    const { context, layout, run, theme } = this.request;
+    const { context, layout, run, theme, view } = this.request;
     context.textBaseline = "middle";
+    const fontSize = Math.min(15, Math.max(11, 10.5 / view.scale));
     const chip = (axis: number, coordinate: number, x: number, y: number, width: number, align: CanvasTextAlign) => {
       const [name, size] = run.mesh[axis]!;
       context.fillStyle = axisColor(axis, coordinate, size, theme.isDark);
       roundedRect(context, x, y, width, 18, 4);
       context.fill();
       context.fillStyle = theme.ink;
-      context.font = `550 11px ${theme.textFont}`;
+      context.font = `550 ${fontSize}px ${theme.textFont}`;
       context.textAlign = align;
       context.fillText(`${name} ${coordinate}`, align === "center" ? x + width / 2 : x + 6, y + 9.5, width - 8);
     };

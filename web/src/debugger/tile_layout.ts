@@ -58,7 +58,7 @@ export function tileSize(value: Value, count: number, minimumHeight = 30): [widt
 }
 
 /**
- * The layout of a value. With the size of the stage, tiles grow in height, up to twice, where the stage has room:
+ * The layout of a value. With the size of the stage, tiles grow in height where the stage has room:
  * meshes are usually wider than high, and the stage is not.
  */
 export function tileLayout(recording: LoadedRecording, value: Value, mode: LayoutMode, options: LayoutOptions = {}): TileLayout {
@@ -71,7 +71,7 @@ export function tileLayout(recording: LoadedRecording, value: Value, mode: Layou
   const scale = Math.min(1.5, width / layout.width);
   const tileRows = new Set(layout.tiles.map((tile) => tile.y)).size;
   const extra = (height / scale - layout.height) / tileRows;
-  return extra <= 0 ? layout : build([size[0], size[1] + Math.min(extra, size[1] * 1.1)]);
+  return extra <= 0 ? layout : build([size[0], size[1] + Math.min(extra, size[1] * 1.5)]);
 }
 
 function meshLayout(recording: LoadedRecording, value: Value, [tileWidth, pictureHeight]: [number, number]): TileLayout {
