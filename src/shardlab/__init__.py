@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from shardlab.planner.make_plan import plan as plan
     from shardlab.planner.memory.workload import Workload as Workload
     from shardlab.planner.snapshots.saved_plan import load_plan as load_plan
+    from shardlab.recording.record_program import record as record
+    from shardlab.recording.recording import Recording as Recording
+    from shardlab.recording.recording import load_recording as load_recording
     from shardlab.sharding.layout import Layout as Layout
     from shardlab.sharding.layout import layout as layout
     from shardlab.sharding.mesh import Mesh as Mesh
@@ -42,6 +45,7 @@ _HOMES = {
     "LabError": "shardlab.errors",
     "Layout": "shardlab.sharding.layout",
     "Mesh": "shardlab.sharding.mesh",
+    "Recording": "shardlab.recording.recording",
     "ReplicasDiffer": "shardlab.simulator.interpreter.replicas",
     "Spec": "shardlab.sharding.spec",
     "Workload": "shardlab.planner.memory.workload",
@@ -50,6 +54,8 @@ _HOMES = {
     "forget_peeks": "shardlab.simulator.peek",
     "layout": "shardlab.sharding.layout",
     "load_plan": "shardlab.planner.snapshots.saved_plan",
+    "load_recording": "shardlab.recording.recording",
+    "record": "shardlab.recording.record_program",
     "reshard": "shardlab.sharding.reshard",
     "parse_mesh": "shardlab.sharding.mesh",
     "parse_spec": "shardlab.sharding.spec",

@@ -52,6 +52,10 @@ LabError
 │  ├─ ProgramCrashed
 │  ├─ TimeLimitReached
 │  └─ MemoryLimitReached
+├─ RecordingError (ValueError)
+│  ├─ InvalidRecording
+│  ├─ NothingToRecord
+│  └─ UnknownEdit
 ├─ PlanError (ValueError)
 │  ├─ UnknownModel
 │  ├─ InvalidModel
@@ -62,7 +66,8 @@ LabError
 │  ├─ SandboxLevelUnavailable
 │  └─ ForkServerFailed
 ├─ ServerError
-│  └─ PortInUse
+│  ├─ PortInUse
+│  └─ DatabaseUnusable
 ├─ CatalogueError (ValueError)
 │  ├─ CatalogueNotFound
 │  ├─ InvalidTracks
@@ -82,6 +87,7 @@ LabError
    ├─ SolutionFileExists
    ├─ FolderUnwritable
    ├─ UnknownSubmission
+   ├─ CaseNotShown
    └─ NoTerminal
 
 Names in parentheses are the built-in exception that the error also is, so that code written for
@@ -507,6 +513,30 @@ class MemoryLimitReached(ProgramFailed):
 # Plans: models, sharding rules and options (`shardlab.planner`)
 
 
+class RecordingError(LabError, ValueError):
+    """A recording that cannot be made or read."""
+
+    code = "recording.error"
+
+
+class InvalidRecording(RecordingError):
+    """A file that is not a recording, or one of another version."""
+
+    code = "recording.invalid"
+
+
+class NothingToRecord(RecordingError):
+    """A program that runs neither a shard_map nor a jit with shardings."""
+
+    code = "recording.no_program"
+
+
+class UnknownEdit(RecordingError):
+    """An edit that the program does not offer."""
+
+    code = "recording.unknown_edit"
+
+
 class PlanError(LabError, ValueError):
     """A model, a rule or an option cannot be used for a plan."""
 
@@ -577,6 +607,12 @@ class PortInUse(ServerError):
     """Another program uses the TCP port, or this user cannot use it."""
 
     code = "server.port_in_use"
+
+
+class DatabaseUnusable(ServerError):
+    """The server's database cannot be opened or migrated."""
+
+    code = "server.database"
 
 
 # Course: catalogue, progress store and practice (`shardlab.course`)
@@ -694,6 +730,12 @@ class UnknownSubmission(PracticeError):
     """The store has no submission, or no case, of this number."""
 
     code = "practice.unknown_submission"
+
+
+class CaseNotShown(PracticeError):
+    """The inputs of a case are hidden, or there is no program in it to step through."""
+
+    code = "practice.case_not_shown"
 
 
 class NoTerminal(PracticeError):

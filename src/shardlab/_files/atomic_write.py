@@ -8,10 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, content: str | bytes) -> None:
     """Replace a file's content in one step, keeping its mode and its symbolic link."""
+    data = content.encode() if isinstance(content, str) else content
     if path.exists() and not path.is_file():  # /dev/stdout and pipes cannot be replaced
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(data)
         return
     # os.replace on the link would turn it into a regular file, so replace what it points to.
     target = Path(os.path.realpath(path))
@@ -20,8 +21,8 @@ def write_atomically(path: Path, text: str) -> None:
     # The temporary file is in the same folder: os.replace is atomic only within a file system.
     descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(name, mode)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -127,6 +128,36 @@ def has_sharding(aval: Any) -> bool:
     """Return whether an abstract value carries a sharding of its own (Explicit axes)."""
     sharding = getattr(aval, "sharding", None)
     return sharding is not None and not sharding.mesh.empty
+
+
+def type_text(aval: Any) -> str:
+    """Return JAX's own text of a type, such as `f32[4,8]{V:data}` or `f32[16@data,4]`."""
+    try:
+        return str(aval.str_short(short_dtypes=True))
+    except TypeError:  # not every abstract value takes the option
+        return str(aval.str_short())
+
+
+def declared_varying_axes(aval: Any) -> frozenset[str]:
+    """Return the mesh axes over which the type says that a value varies (its VMA type)."""
+    manual = getattr(aval, "manual_axis_type", None)
+    if manual is not None:
+        return frozenset(manual.varying)
+    return frozenset(getattr(aval, "vma", None) or ())
+
+
+def argument_names(jaxpr: Any) -> tuple[str, ...]:
+    """Return the names of the parameters that a jaxpr was traced with; empty if not known."""
+    inner, _ = open_jaxpr(jaxpr)
+    names = getattr(inner.debug_info, "arg_names", None) or ()
+    return tuple(map(str, names)) if len(names) == len(inner.invars) else ()
+
+
+def result_paths(jaxpr: Any) -> tuple[str, ...]:
+    """Return the path of each result among those of the function; empty if not known."""
+    inner, _ = open_jaxpr(jaxpr)
+    paths = getattr(inner.debug_info, "result_paths", None) or ()
+    return tuple(map(str, paths)) if len(paths) == len(inner.outvars) else ()
 
 
 def aval_of(value: Any) -> Any:
@@ -259,6 +290,8 @@ def source_line(eqn: Any) -> str:
     return str(source_info_util.summarize(eqn.source_info))
 
 
+_JAX_FOLDER = os.path.dirname(jax.__file__) + os.sep
+
 # Libraries of layers and optimizers: a pmean in a BatchNorm is located at the user's call.
 _LIBRARIES = re.compile(
     r"[/\\](?:site|dist)-packages[/\\]"
@@ -278,6 +311,14 @@ def user_location(eqn: Any) -> tuple[str, int, str] | None:
     return first.file_name, first.start_line, _plain_name(first.function_name)
 
 
+def user_frames(eqn: Any) -> list[tuple[str, int, str]]:
+    """Return the file, line and function of each frame of the user's code, innermost first."""
+    return [
+        (frame.file_name, frame.start_line, _plain_name(frame.function_name))
+        for frame in source_info_util.user_frames(eqn.source_info.traceback)
+    ]
+
+
 def user_columns(eqn: Any) -> tuple[int, int]:
     """Return the first and last column of an operation in its line; (0, 0) if unknown."""
     for frame in source_info_util.user_frames(eqn.source_info.traceback):
@@ -289,6 +330,11 @@ def user_columns(eqn: Any) -> tuple[int, int]:
 def is_user_file(file: str) -> bool:
     """Return whether a file belongs neither to JAX nor to shardlab (see `shard_map_hooks`)."""
     return bool(source_info_util.is_user_filename(file))
+
+
+def is_jax_file(file: str) -> bool:
+    """Return whether a file is part of the package jax."""
+    return file.startswith(_JAX_FOLDER)
 
 
 def _plain_name(qualified: str) -> str:

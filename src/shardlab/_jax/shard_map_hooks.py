@@ -46,9 +46,10 @@ from shardlab._jax.refs import uses_refs
 # is the user's, not that of the hook which stages it. Not all of shardlab, because the problems of
 # the catalogue are user programs too.
 _SHARDLAB = os.path.dirname(os.path.dirname(__file__))
-for _package in ("_jax", "simulator", "tracing", "analysis"):
+for _package in ("_jax", "simulator", "tracing", "analysis", "recording"):
     traceback_util.register_exclusion(os.path.join(_SHARDLAB, _package))
-for _package in ("_jax", "simulator", "tracing", "analysis", os.path.join("judge", "worker")):
+_WORKERS = (os.path.join("judge", "worker"), "execution")
+for _package in ("_jax", "simulator", "tracing", "analysis", "recording", *_WORKERS):
     source_info_util.register_exclusion(os.path.join(_SHARDLAB, _package) + os.sep)
 
 _lower_on_devices = shard_map_lib._shard_map_lowering

@@ -9,7 +9,7 @@ from shardlab.catalogue.problem import Problem
 from shardlab.catalogue.tracks import Catalogue, load_catalogue
 from shardlab.course.progress import ProblemProgress, list_progress, next_problem
 from shardlab.course.solution_file import default_path, write_starter
-from shardlab.course.store import ProgressStore, open_store
+from shardlab.course.store import PracticeStore, open_store
 from shardlab.errors import StoreError
 from shardlab.sandbox.process import Level, SandboxPool
 
@@ -34,7 +34,7 @@ class Workbook:
     """One user's work on one catalogue."""
 
     catalogue: Catalogue
-    store: ProgressStore
+    store: PracticeStore
 
     # --------------------------------------------------------------------------------- problems
 
@@ -141,7 +141,7 @@ class Workbook:
         from shardlab.judge.worker_pool import open_worker_pool
 
         # The catalogue has the reference solutions, the store the seeds of the hidden cases.
-        hidden = [self.catalogue.folder, self.store.path.parent]
+        hidden = [self.catalogue.folder, self.store.folder]
         return open_worker_pool(level, hidden, at_least=level or "C")
 
 

@@ -33,6 +33,11 @@ def counterexample_facts(outcome: CaseOutcome) -> dict[str, Any]:
     request = outcome.request
     facts: dict[str, Any] = {
         "call": request.case.part.call,
+        # With part, number and seed: enough to draw the same inputs once more.
+        "draw": {
+            "scale": request.case.scale,
+            "has_counted_inputs": request.has_counted_inputs,
+        },
         "inputs": [
             {"name": name, "text": value_text(value)} for name, value in request.inputs.items()
         ],

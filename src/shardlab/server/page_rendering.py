@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 
 from shardlab import __version__
-from shardlab.server.person import LOCAL_PERSON, Person
+from shardlab.server.person import Person
 
 STATIC_FOLDER = Path(__file__).parent / "static"
 
@@ -43,7 +44,15 @@ class Site:
     csrf_token: str
     is_local: bool
     version: str = __version__
-    navigation: tuple[NavigationLink, ...] = NAVIGATION
+
+    @property
+    def navigation(self) -> tuple[NavigationLink, ...]:
+        """Return the main menu of this person."""
+        links = NAVIGATION
+        if not self.is_local and self.person is not None:
+            links += (NavigationLink("/classes", "Classes"),)
+            links += (NavigationLink("/admin", "Admin"),) if self.person.is_admin else ()
+        return links
 
     def static(self, name: str) -> str:
         """Return the URL of a static file; it changes with the content, so caches never lie."""
@@ -70,6 +79,7 @@ def template_environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["json"] = _json_text
+    environment.filters["utc_time"] = _utc_time
     return environment
 
 
@@ -77,12 +87,19 @@ def render_page(request: Request, template: str, page: Any, *, status: int = 200
     """Return the response of one page; the template reads `page` and `site`."""
     site = Site(
         path=request.url.path,
-        person=getattr(request.state, "person", LOCAL_PERSON),
+        person=getattr(request.state, "person", None),
         csrf_token=request.state.csrf_token,
         is_local=request.app.state.settings.is_local,
     )
     html = template_environment().get_template(template).render(page=page, site=site)
     return HTMLResponse(html, status_code=status)
+
+
+def _utc_time(seconds: float | None) -> str:
+    """Return a time to read; a page without scripts does not know the reader's time zone."""
+    if seconds is None:
+        return "never"
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _json_text(value: Any) -> str:

@@ -2,29 +2,40 @@
 
 - Host: only names in the settings are served (DNS rebinding).
 - Origin: a request that changes something must come from a page of this server.
-- CSRF token: such a request also carries the token of its session, as a header or a form field.
-- Size: a body above the limit is refused before it is read.
+- CSRF token: such a request also carries the token of its browser, as a header or a form field. The
+  field is compared here, so that no route can forget it.
+- API token: a script sends one instead, in the Authorization header; it must be valid.
+- Size: a body above the limit is refused, with or without a Content-Length.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import secrets
+from collections.abc import Callable
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from shardlab.server.pages.error import error_response
+from shardlab.server.person import LOCAL_PERSON, Person
 from shardlab.server.settings import ServerSettings
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 MAX_BODY_BYTES = 4 * 2**20  # the largest legal body is the header of a safetensors file
+# A saved recording is the one larger file; the route checks its content and its expanded size.
+LARGE_BODY_PATHS = {"/api/v1/recordings/files": 16 * 2**20}
 BROWSER_COOKIE = "shardlab_browser"  # identifies a browser, signed in or not
 CSRF_FIELD = "csrf_token"
 CSRF_HEADER = "x-csrf-token"
+_LOG = logging.getLogger("shardlab.server")
 
 # No inline script, no eval, no other host. Styles are files too; scripts may set them on elements.
 CONTENT_SECURITY_POLICY = "; ".join(
@@ -43,11 +54,16 @@ CONTENT_SECURITY_POLICY = "; ".join(
 SECURITY_HEADERS = {
     "content-security-policy": CONTENT_SECURITY_POLICY,
     "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), microphone=(), geolocation=()",
+    # Pages show a person's own work. Static files and recordings set their own.
+    "cache-control": "no-store",
 }
+
+FindTokenPerson = Callable[[str], Person | None]
 
 
 def csrf_token(secret: bytes, browser: str) -> str:
@@ -56,72 +72,169 @@ def csrf_token(secret: bytes, browser: str) -> str:
 
 
 class RequestGuard:
-    """ASGI middleware. Sets `request.state.browser` and `request.state.csrf_token`."""
+    """ASGI middleware. Sets `browser`, `csrf_token` and, if known, `person` of `request.state`.
 
-    def __init__(self, app: ASGIApp, *, settings: ServerSettings, secret: bytes) -> None:
+    `find_token_person` returns the person of an API token; without it there are no such tokens, and
+    an Authorization header changes nothing.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        settings: ServerSettings,
+        secret: bytes,
+        find_token_person: FindTokenPerson | None = None,
+    ) -> None:
         self._app = app
         self._settings = settings
         self._secret = secret
+        self._find_token_person = find_token_person
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] == "http":
+            await self._serve_request(scope, receive, send)
+        elif scope["type"] == "lifespan":
             await self._app(scope, receive, send)
-            return
+        # There are no web sockets: without a response the server refuses the connection.
+
+    async def _serve_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         browser = _read_cookie(headers, BROWSER_COOKIE)
-        is_new = not browser
-        browser = browser or secrets.token_urlsafe(24)
+        new_browser = "" if browser else secrets.token_urlsafe(24)
         state = scope.setdefault("state", {})
-        state["browser"] = browser
-        state["csrf_token"] = csrf_token(self._secret, browser)
+        state["browser"] = browser or new_browser
+        state["csrf_token"] = csrf_token(self._secret, browser or new_browser)
+        if self._settings.is_local:
+            state["person"] = LOCAL_PERSON
+        has_started = False
 
         async def send_with_headers(message: Message) -> None:
+            nonlocal has_started
             if message["type"] == "http.response.start":
-                response = MutableHeaders(scope=message)
-                for name, value in SECURITY_HEADERS.items():
-                    response.setdefault(name, value)
-                if is_new:
-                    response.append("set-cookie", self._browser_cookie(browser))
+                has_started = True
+                self._add_headers(MutableHeaders(scope=message), new_browser)
             await send(message)
 
-        refusal = self._refuse(scope, headers, state["csrf_token"])
-        app = self._app if refusal is None else refusal
-        limited = _limited_receive(receive) if refusal is None else receive
-        await app(scope, limited, send_with_headers)
+        try:
+            checked_receive = await self._check(scope, headers, receive)
+            await self._app(scope, checked_receive, send_with_headers)
+        except HTTPException as error:  # raised outside of the application
+            response = error_response(Request(scope), error.status_code, error.detail)
+            await response(scope, receive, send_with_headers)
+        except ClientDisconnect:
+            return
+        except Exception as error:
+            # Starlette's own handler for these is outside of this middleware: its response would
+            # have no security headers.
+            _LOG.error("error in %s %s", scope["method"], scope["path"], exc_info=error)
+            if has_started:
+                raise
+            message = "Something failed in shardlab itself. It is in the log."
+            response = error_response(Request(scope), 500, message)
+            await response(scope, receive, send_with_headers)
 
-    def _refuse(self, scope: Scope, headers: Headers, token: str) -> PlainTextResponse | None:
-        """Return the response of a request that is not served; None if it is."""
+    def _add_headers(self, response: MutableHeaders, new_browser: str) -> None:
+        for name, value in SECURITY_HEADERS.items():
+            response.setdefault(name, value)
+        if self._settings.is_https:
+            response.setdefault("strict-transport-security", "max-age=31536000")
+        if new_browser:
+            response.append("set-cookie", self._browser_cookie(new_browser))
+
+    # -------------------------------------------------------------------------------- checks
+
+    async def _check(self, scope: Scope, headers: Headers, receive: Receive) -> Receive:
+        """Return what the application reads the body from. Raises `HTTPException`."""
         if headers.get("host", "") not in self._settings.allowed_hosts:
-            return PlainTextResponse("This server does not serve this host name.", 421)
+            raise HTTPException(421, "This server does not serve this host name.")
+        limit = LARGE_BODY_PATHS.get(scope["path"], MAX_BODY_BYTES)
         length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > MAX_BODY_BYTES:
-            return PlainTextResponse("The request is too large.", 413)
-        if scope["method"] in SAFE_METHODS or "authorization" in headers:
-            # A token in the Authorization header is never sent by a browser on its own.
-            return None
+        if not (length.isascii() and length.isdecimal()) or int(length) > limit:
+            raise HTTPException(413, "The request is too large.")
+        limited = _limited_receive(receive, limit)
+        has_token = await self._identify_token(scope, headers)
+        if scope["method"] in SAFE_METHODS or has_token:
+            return limited
         if not self._is_same_origin(headers):
-            return PlainTextResponse("The request comes from another site.", 403)
-        sent = headers.get(CSRF_HEADER)
-        # A form without scripts sends the token as a field, which `check_form_token` compares.
-        if sent is not None and not hmac.compare_digest(sent, token):
-            return PlainTextResponse("The page is out of date. Reload it, then try again.", 403)
-        is_form = headers.get("content-type", "").startswith(
-            ("application/x-www-form-urlencoded", "multipart/form-data")
-        )
-        if sent is None and not is_form:
-            return PlainTextResponse("The CSRF token is missing.", 403)
-        return None
+            raise HTTPException(403, "The request comes from another site.")
+        expected = scope["state"]["csrf_token"]
+        token = headers.get(CSRF_HEADER)
+        if token is None and _is_form(headers) and not scope["path"].startswith("/api/"):
+            token, limited = await _read_form_token(scope, limited)
+        if token is None:
+            raise HTTPException(403, "The CSRF token is missing.")
+        # As bytes: compare_digest refuses text with other characters than ASCII.
+        if not hmac.compare_digest(token.encode(), expected.encode()):
+            raise HTTPException(403, "The page is out of date. Reload it, then try again.")
+        return limited
+
+    async def _identify_token(self, scope: Scope, headers: Headers) -> bool:
+        """Return whether the request has a valid API token, and set its person.
+
+        A browser sends no bearer token on its own, so such a request needs no CSRF token. An
+        invalid one is refused, and never falls back to the session of the browser.
+        """
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        if self._find_token_person is None or scheme.lower() != "bearer":
+            return False
+        person = await run_in_threadpool(self._find_token_person, token.strip())
+        if person is None:
+            raise HTTPException(401, "The API token is not valid.")
+        scope["state"]["person"] = person
+        return True
 
     def _is_same_origin(self, headers: Headers) -> bool:
         site = headers.get("sec-fetch-site")
         if site is not None and site not in ("same-origin", "none"):
             return False
         origin = headers.get("origin")
-        return origin is None or urlsplit(origin).netloc == headers.get("host")
+        if origin is None:
+            return True
+        parts = urlsplit(origin)
+        scheme = "https" if self._settings.is_https else "http"
+        return parts.scheme == scheme and parts.netloc == headers.get("host")
 
     def _browser_cookie(self, browser: str) -> str:
         secure = "; Secure" if self._settings.is_https else ""
         return f"{BROWSER_COOKIE}={browser}; Path=/; HttpOnly; SameSite=Lax{secure}"
+
+
+def _is_form(headers: Headers) -> bool:
+    return headers.get("content-type", "").startswith(
+        ("application/x-www-form-urlencoded", "multipart/form-data")
+    )
+
+
+async def _read_form_token(scope: Scope, receive: Receive) -> tuple[str | None, Receive]:
+    """Return the token in a form, and a `receive` that yields the same body once more."""
+    body = b""
+    is_complete = False
+    while not is_complete:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        body += message.get("body", b"")
+        is_complete = not message.get("more_body", False)
+
+    def replay() -> Receive:
+        is_sent = False
+
+        async def receive_again() -> Message:
+            nonlocal is_sent
+            if is_sent:
+                return await receive()
+            is_sent = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        return receive_again
+
+    try:
+        async with Request(scope, replay()).form() as form:
+            token = form.get(CSRF_FIELD)
+    except HTTPException as error:
+        raise HTTPException(400, "The form cannot be read.") from error
+    return (token if isinstance(token, str) else None), replay()
 
 
 def _read_cookie(headers: Headers, name: str) -> str:
@@ -132,16 +245,17 @@ def _read_cookie(headers: Headers, name: str) -> str:
     return "" if cookie is None or len(cookie.value) > 100 else cookie.value
 
 
-def _limited_receive(receive: Receive) -> Receive:
-    """Count the bytes of a body without a Content-Length; end the request at the limit."""
+def _limited_receive(receive: Receive, limit: int) -> Receive:
+    """Count the bytes of a body, whatever its Content-Length says; refuse it at the limit."""
     n_bytes = 0
 
     async def limited() -> Message:
         nonlocal n_bytes
         message = await receive()
         n_bytes += len(message.get("body", b""))
-        if n_bytes > MAX_BODY_BYTES:
-            return {"type": "http.disconnect"}
+        if n_bytes > limit:
+            # FastAPI and Starlette pass this one on while they read a body.
+            raise HTTPException(413, "The request is too large.")
         return message
 
     return limited

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import webbrowser
+from types import FrameType
 
 import click
 import uvicorn
@@ -12,21 +13,55 @@ import uvicorn
 from shardlab.course.database import data_folder
 from shardlab.errors import PortInUse
 from shardlab.server.application import create_app
+from shardlab.server.jobs.job_service import JobService
 from shardlab.server.settings import ServerSettings
+
+_SHUTDOWN_SECONDS = 3  # for responses that are being sent
+
+
+class PageServer(uvicorn.Server):
+    """A uvicorn server that also ends the streams of events at Ctrl-C.
+
+    uvicorn waits for every response before it ends the application, and an event stream lasts as
+    long as its job.
+    """
+
+    def __init__(self, config: uvicorn.Config, jobs: JobService) -> None:
+        super().__init__(config)
+        self._jobs = jobs
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._jobs.end_watches()
+        super().handle_exit(sig, frame)
 
 
 def serve_pages(*, port: int, opens_browser: bool) -> None:
     """Serve the pages on loopback until Ctrl-C."""
     listener = listen_on(port)
     settings = ServerSettings(data_folder=data_folder(), port=listener.getsockname()[1])
+    run_server(settings, listener, opens_browser=opens_browser)
+
+
+def run_server(settings: ServerSettings, listener: socket.socket, *, opens_browser: bool) -> None:
+    """Serve on a listening socket until the process is interrupted or terminated."""
+    app = create_app(settings)
     config = uvicorn.Config(
-        create_app(settings), log_level="warning", access_log=False, timeout_graceful_shutdown=5
+        app,
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+        server_header=False,
     )
     click.echo(f"shardlab is at {settings.url} (Ctrl-C ends it)")
     if opens_browser:
-        # A browser that does not start must not delay the server.
-        threading.Thread(target=webbrowser.open, args=(settings.url,), daemon=True).start()
-    uvicorn.Server(config).run(sockets=[listener])
+        threading.Thread(target=_open_browser, args=(settings.url,), daemon=True).start()
+    PageServer(config, app.state.jobs).run(sockets=[listener])
+
+
+def _open_browser(url: str) -> None:
+    # In a thread: a browser that does not start must not delay the server.
+    if not webbrowser.open(url):
+        click.echo(f"No browser could be opened; open {url} yourself.", err=True)
 
 
 def listen_on(port: int) -> socket.socket:

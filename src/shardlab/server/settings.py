@@ -49,4 +49,7 @@ class ServerSettings:
         browser then sends that name as Host, and only this check tells the request apart.
         """
         names = LOOPBACK_HOSTS if self.is_local else (*LOOPBACK_HOSTS, *self.public_hosts)
-        return frozenset(f"{name}:{self.port}" for name in names) | frozenset(self.public_hosts)
+        with_port = {f"{name}:{self.port}" for name in names}
+        # Browsers leave the port out if it is the one of the scheme.
+        without_port = set(LOOPBACK_HOSTS) if self.port == 80 else set()
+        return frozenset(with_port | without_port | set(self.public_hosts))

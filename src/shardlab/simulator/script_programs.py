@@ -32,6 +32,9 @@ class ProgramRun:
     name: str
     function: Callable[..., Any]
     args: tuple[Any, ...]
+    # What it was called with, and the names of its parameters; for a recording of that call.
+    values: tuple[Any, ...] = dataclasses.field(default=(), repr=False, compare=False)
+    parameter_names: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -56,7 +59,7 @@ def run_script(path: str, args: Sequence[str]) -> ScriptRun:
     """
     script_run, program_exit = ScriptRun(), ProgramExit()
     RUN_STATISTICS.clear(warn_once=True)
-    with _observe_programs(script_run), _collect_warnings(script_run):
+    with observe_programs(script_run), _collect_warnings(script_run):
         try:
             execute_as_main(path, args)
             program_exit.join_threads()
@@ -73,7 +76,11 @@ def run_script(path: str, args: Sequence[str]) -> ScriptRun:
 
 
 @contextlib.contextmanager
-def _observe_programs(script_run: ScriptRun) -> Iterator[None]:
+def observe_programs(script_run: ScriptRun, *, keep_values: bool = False) -> Iterator[None]:
+    """Add the sharded programs that run within this block, each once.
+
+    With `keep_values` also the arrays of their first call, which then stay in memory.
+    """
     program_keys: set[Any] = set()
 
     def add_program(args: Any, params: dict[str, Any]) -> None:
@@ -86,7 +93,11 @@ def _observe_programs(script_run: ScriptRun) -> Iterator[None]:
         key = (str(closed.jaxpr), str(avals))
         if key not in program_keys:
             program_keys.add(key)
-            script_run.programs.append(_make_program(closed, avals, params))
+            program = _make_program(closed, avals, params)
+            if keep_values:
+                names = _jax.argument_names(closed)
+                program = dataclasses.replace(program, values=tuple(args), parameter_names=names)
+            script_run.programs.append(program)
 
     program_observers.append(add_program)
     try:

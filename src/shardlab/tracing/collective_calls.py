@@ -8,13 +8,15 @@ is one call per array, as in the jaxpr and in the compiler's input. Casts betwee
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
-from shardlab.collectives.call import CollectiveCall
+from shardlab.collectives.call import CollectiveCall, Phase
 from shardlab.collectives.wire import wire_bytes
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.simulator.interpreter.rules.collectives import COLLECTIVES, collective_axes
+from shardlab.simulator.interpreter.stacked_array import MeshAxes
 from shardlab.tracing.jaxpr_walk import Site
 
 # primitive -> the JAX function that a user calls; all others have the same name
@@ -60,15 +62,28 @@ def operation_name(primitive: str) -> str:
 
 def collective_call(site: Site) -> CollectiveCall:
     """Return the record of a collective."""
-    params, context = site.eqn.params, site.context
-    op = operation_name(site.name)
+    context = site.context
+    call = executed_call(site.eqn, context.axes, site.phase)
+    return dataclasses.replace(
+        call,
+        count=context.count,
+        source=site.source,
+        varies=context.axes.in_mesh_order(site.ins[0]),
+        within=context.within,
+    )
+
+
+def executed_call(eqn: Any, mesh_axes: MeshAxes, phase: Phase) -> CollectiveCall:
+    """Return the record of one execution of a collective."""
+    params = eqn.params
+    op = operation_name(eqn.primitive.name)
     axes = collective_axes(params)
-    shape = _sent_shape(site)
-    dtype = parse_dtype(site.eqn.invars[0].aval.dtype)
+    shape = _sent_shape(eqn)
+    dtype = parse_dtype(eqn.invars[0].aval.dtype)
     payload = dtype.n_bytes(math.prod(shape))
     groups = params.get("axis_index_groups")
     # Groups may differ in size; the largest determines the time.
-    group_size = max(map(len, groups)) if groups else context.axes.size(axes)
+    group_size = max(map(len, groups)) if groups else mesh_axes.size(axes)
     return CollectiveCall(
         op=op,
         mesh_axes=axes,
@@ -76,21 +91,18 @@ def collective_call(site: Site) -> CollectiveCall:
         dtype=dtype.name,
         payload_bytes=payload,
         wire_bytes=wire_bytes(op, payload, group_size),
-        count=context.count,
-        phase=site.phase,
-        source=site.source,
+        count=1,
+        phase=phase,
         group_size=group_size,
-        out_shape=tuple(site.eqn.outvars[0].aval.shape),
-        varies=context.axes.in_mesh_order(site.ins[0]),
-        within=context.within,
+        out_shape=tuple(eqn.outvars[0].aval.shape),
         details=_call_details(params),
     )
 
 
-def _sent_shape(site: Site) -> tuple[int, ...]:
+def _sent_shape(eqn: Any) -> tuple[int, ...]:
     """Return the shape of what is sent: a sum over vmapped dimensions is taken locally first."""
-    shape = site.eqn.invars[0].aval.shape
-    local = {axis for axis in site.eqn.params.get("axes", ()) if isinstance(axis, int)}
+    shape = eqn.invars[0].aval.shape
+    local = {axis for axis in eqn.params.get("axes", ()) if isinstance(axis, int)}
     return tuple(size for axis, size in enumerate(shape) if axis not in local)
 
 

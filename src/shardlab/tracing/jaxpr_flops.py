@@ -44,6 +44,14 @@ def count_jaxpr_flops(closed_jaxpr: Any) -> Flops:
     return _count_jaxpr(closed_jaxpr, {})
 
 
+def count_equation_flops(eqn: Any) -> int:
+    """Return the FLOPs of one equation that contains no jaxpr; 0 for one that moves data."""
+    count = _FLOPS_BY_PRIMITIVE.get(eqn.primitive.name)
+    if count is not None:
+        return count(eqn)
+    return _result_size(eqn) if eqn.outvars and _jax.is_elementwise(eqn.primitive) else 0
+
+
 FlopsCache = dict[int, tuple[Any, Flops]]
 
 

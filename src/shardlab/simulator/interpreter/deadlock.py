@@ -17,20 +17,21 @@ from shardlab.simulator.interpreter.stacked_array import Dim, MeshAxes, StackedA
 _MAX_LISTED = 3  # devices on each side of the message
 
 
-def check_all_devices_arrive(axes: MeshAxes, eqn: Any) -> None:
+def check_all_devices_arrive(axes: MeshAxes, eqn: Any, *, now: bool = False) -> None:
     """Make the program fail if only some of the devices that a collective needs reach it.
 
     After a divergent branch or loop, `axes.active` is the mask of devices that run this code.
-    Whether they really diverge depends on values, so it is checked when the program runs.
+    Whether they really diverge depends on values, so it is checked when the program runs; `now` if
+    the mask has values already.
     """
     if axes.active is None:
         return
-    names = _participating_axes(axes, eqn, axes.active)
+    names = participating_axes(axes, eqn, axes.active)
     if names:
-        _raise_if_diverged(axes, eqn, axes.active, names)
+        _raise_if_diverged(axes, eqn, axes.active, names, now)
 
 
-def _participating_axes(axes: MeshAxes, eqn: Any, active: StackedArray) -> tuple[str, ...]:
+def participating_axes(axes: MeshAxes, eqn: Any, active: StackedArray) -> tuple[str, ...]:
     """Return the mesh axes along which all devices must agree to run the collective."""
     # XLA lowers ppermute to a collective-permute without replica groups: its rendezvous spans
     # every device of the mesh, also along axes that it does not communicate over.
@@ -40,7 +41,7 @@ def _participating_axes(axes: MeshAxes, eqn: Any, active: StackedArray) -> tuple
 
 
 def _raise_if_diverged(
-    axes: MeshAxes, eqn: Any, active: StackedArray, participating: tuple[str, ...]
+    axes: MeshAxes, eqn: Any, active: StackedArray, participating: tuple[str, ...], now: bool
 ) -> None:
     groups = tuple(n for n in axes.in_mesh_order(active.device_axes) if n not in participating)
     names = (*groups, *participating)
@@ -65,9 +66,13 @@ def _raise_if_diverged(
                 "jnp.where; or make the predicate equal on all devices (pmax of it).",
             )
             deadlock.location = _jax.user_location(eqn)
-            pending_deadlocks.append(deadlock)
+            if not now:
+                pending_deadlocks.append(deadlock)
             raise deadlock
 
+    if now:
+        check_mask(mask)
+        return
     # A debug callback has an effect, so XLA does not remove it although nothing uses its result.
     jax.debug.callback(check_mask, mask)
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardlab import _jax
-from shardlab.errors import CannotSimulate, ManualAxisConstraint
+from shardlab.errors import CannotSimulate, Deadlock, ManualAxisConstraint
 from shardlab.simulator.interpreter.auto_sums import AutoSum, find_auto_sums
 from shardlab.simulator.interpreter.deadlock import check_all_devices_arrive
 from shardlab.simulator.interpreter.partial_sums import (
@@ -41,6 +41,7 @@ from shardlab.simulator.interpreter.rules.control_flow import CONTROL_FLOW
 from shardlab.simulator.interpreter.rules.local import apply_local
 from shardlab.simulator.interpreter.rules.permutations import axis_index
 from shardlab.simulator.interpreter.rules.reductions import mesh_axis_names
+from shardlab.simulator.interpreter.rules.unrolled_control_flow import UNROLLED_CONTROL_FLOW
 from shardlab.simulator.interpreter.shard_boundary import (
     ShardedOutput,
     place_partial_sum,
@@ -48,6 +49,7 @@ from shardlab.simulator.interpreter.shard_boundary import (
     spec_axes,
 )
 from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
+from shardlab.simulator.interpreter.step_observer import StepObserver, current_observer
 from shardlab.simulator.interpreter.unreduced import (
     REDUCTIONS,
     reshard,
@@ -63,12 +65,13 @@ def evaluate_shard_map(
     ins: Sequence[Value],
     *,
     keep_partial_sums: bool = False,
+    observed_eqn: Any = None,
 ) -> list[ShardedOutput]:
     """Evaluate one shard_map equation: shard the inputs and run the body; gathering is lazy.
 
     An `unreduced` array is a sum whose terms are on different devices. Outside the shard_map it is
     represented by the sum; with `keep_partial_sums` (and for inputs that have them) it keeps its
-    device axes.
+    device axes. `observed_eqn` is the equation, if its steps are observed.
     """
     newly_manual = frozenset(params["newly_manual_axes"])
     inner = axes.enter_shard_map(dict(params["mesh"].shape), newly_manual)
@@ -76,7 +79,15 @@ def evaluate_shard_map(
         _enter_body(value, spec, inner, newly_manual)
         for value, spec in zip(ins, params["in_specs"], strict=True)
     ]
-    outs = evaluate_jaxpr(inner, params["jaxpr"], shards)
+    observer = current_observer() if observed_eqn is not None else None
+    if observer is not None:
+        shards = observer.enter_shard_map(inner, observed_eqn, ins, shards)
+        with observer.inside(observed_eqn):
+            outs = evaluate_jaxpr(inner, params["jaxpr"], shards)
+        value_ids = observer.leave_shard_map(inner, observed_eqn, outs)
+    else:
+        outs = evaluate_jaxpr(inner, params["jaxpr"], shards)
+        value_ids = [None] * len(outs)
     body, file, line = _jax.function_location(params["jaxpr"])
     outputs: list[ShardedOutput] = []
     to_compare: list[ReplicatedOutput] = []
@@ -93,9 +104,17 @@ def evaluate_shard_map(
             value, spec, inner, newly_manual, keep_partial_sums, source, to_compare
         )
         outputs.append(
-            ShardedOutput(shards=finished, spec=spec, inner=inner, newly_manual=newly_manual)
+            ShardedOutput(
+                shards=finished,
+                spec=spec,
+                inner=inner,
+                newly_manual=newly_manual,
+                value_id=value_ids[index],
+            )
         )
-    compare_replicas(to_compare, inner.size(newly_manual))
+    # The observer has compared the copies already.
+    if observer is None:
+        compare_replicas(to_compare, inner.size(newly_manual))
     return outputs
 
 
@@ -178,6 +197,9 @@ def _count_uses(jaxpr: Any) -> collections.Counter[Any]:
 
 def _evaluate_equation_lazily(axes: MeshAxes, eqn: Any, ins: list[Value]) -> Sequence[Value]:
     name, params = eqn.primitive.name, eqn.params
+    observer = current_observer()
+    if observer is not None:
+        return _evaluate_observed(observer, axes, eqn, ins)
     if repairs := active_repairs(eqn):
         values = [materialize(value) for value in ins]
         return evaluate_repaired(repairs, axes, eqn, values, _evaluate_equation_now)
@@ -203,6 +225,40 @@ def _evaluate_equation_lazily(axes: MeshAxes, eqn: Any, ins: list[Value]) -> Seq
         if pending is not None:
             return [pending]
     return _evaluate_equation_now(axes, eqn, [materialize(value) for value in ins])
+
+
+def _evaluate_observed(
+    observer: StepObserver, axes: MeshAxes, eqn: Any, ins: list[Value]
+) -> Sequence[Value]:
+    """Evaluate an equation at once, on concrete values, and report it to the observer."""
+    name, params = eqn.primitive.name, eqn.params
+    if name in IDENTITY_COLLECTIVES:
+        _check_constraint(axes, eqn)
+        return ins[: len(eqn.outvars)]
+    body = called_jaxpr(name, params)
+    if body is not None and observer.is_opaque(eqn):
+        values = [materialize(value) for value in ins]
+        with observer.paused():
+            outs = evaluate_jaxpr(axes, body, values)
+        return observer.finish_equation(axes, eqn, values, outs)
+    if body is not None:
+        with observer.inside(eqn):
+            return _evaluate_jaxpr_lazily(axes, body, ins)
+    if name == "shard_map":
+        return evaluate_shard_map(
+            axes, params, ins, keep_partial_sums=axes.keeps_partial_sums, observed_eqn=eqn
+        )
+    values = [materialize(value) for value in ins]
+    if name in UNROLLED_CONTROL_FLOW:
+        return UNROLLED_CONTROL_FLOW[name](observer, evaluate_jaxpr, axes, eqn, values)
+    if name in COLLECTIVES:
+        try:
+            check_all_devices_arrive(axes, eqn, now=True)
+        except Deadlock as deadlock:
+            observer.block(axes, eqn, values, deadlock)
+            raise
+    outs = _evaluate_equation_now(axes, eqn, values)
+    return observer.finish_equation(axes, eqn, values, outs)
 
 
 def _eager_kinds(name: str) -> tuple[type, ...]:

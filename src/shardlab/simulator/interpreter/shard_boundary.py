@@ -24,6 +24,7 @@ from shardlab.simulator.interpreter.stacked_array import (
     broadcast_over,
     move_before_dim,
 )
+from shardlab.simulator.interpreter.step_observer import ObservedArray
 
 
 def spec_entries(spec: Any) -> list[tuple[str, ...]]:
@@ -125,10 +126,14 @@ class ShardedOutput:
     spec: Any
     inner: MeshAxes
     newly_manual: frozenset[str]
+    value_id: int | None = None  # of the global array, if the program is observed
 
     def materialize(self) -> StackedArray:
         """Return the global array."""
-        return gather_output(self.shards, self.spec, self.inner)
+        gathered = gather_output(self.shards, self.spec, self.inner)
+        if self.value_id is None:
+            return gathered
+        return ObservedArray(gathered.array, gathered.device_axes, self.value_id)
 
     def matches(self, spec: Any, inner: MeshAxes, newly_manual: frozenset[str]) -> bool:
         """Return whether sharding the global array by `spec` gives exactly these shards."""

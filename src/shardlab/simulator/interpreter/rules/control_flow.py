@@ -146,7 +146,7 @@ def while_stacked(
 
     def is_running(carry: Sequence[Any]) -> Any:
         running = predicate(axes, _to_stacked(formats, carry))
-        return jnp.any(_and_active_mask(axes, running).array)
+        return jnp.any(and_active_mask(axes, running).array)
 
     def loop_body(carry: Sequence[Any]) -> list[Any]:
         return _to_arrays(formats, iteration(axes, _to_stacked(formats, carry)))
@@ -168,13 +168,13 @@ def _while_any_device(
     running_format = _CarryFormat(first, divergent, axes)
 
     def is_running(state: tuple[Any, list[Any]]) -> Any:
-        return jnp.any(_and_active_mask(axes, running_format.to_stacked(state[0])).array)
+        return jnp.any(and_active_mask(axes, running_format.to_stacked(state[0])).array)
 
     def loop_body(state: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
         running, old = running_format.to_stacked(state[0]), _to_stacked(formats, state[1])
         inner = restrict_to_devices(axes, running, eqn)
         new = iteration(inner, old)
-        carry = [_select_per_device(axes, running, n, o) for n, o in zip(new, old, strict=True)]
+        carry = [select_per_device(axes, running, n, o) for n, o in zip(new, old, strict=True)]
         # AND with the old mask: the predicate of a stopped device must not restart it.
         still_running = _logical_and(axes, running, predicate(inner, carry))
         return running_format.to_array(still_running), _to_arrays(formats, carry)
@@ -190,10 +190,11 @@ def restrict_to_devices(axes: MeshAxes, mask: StackedArray, eqn: Any) -> MeshAxe
     """Return `axes` for code that only the devices in `mask` run, after `eqn` diverged."""
     line = _jax.source_line(eqn)
     # Nested branches: only devices that reached the outer branch can take the inner one.
-    return dataclasses.replace(axes, active=_and_active_mask(axes, mask), diverged_at=line)
+    return dataclasses.replace(axes, active=and_active_mask(axes, mask), diverged_at=line)
 
 
-def _and_active_mask(axes: MeshAxes, mask: StackedArray) -> StackedArray:
+def and_active_mask(axes: MeshAxes, mask: StackedArray) -> StackedArray:
+    """Return the mask of those devices that also reached this code."""
     return mask if axes.active is None else _logical_and(axes, axes.active, mask)
 
 
@@ -263,11 +264,11 @@ def _run_every_branch(
     # The masks are disjoint and cover all devices, so the last branch is the default.
     out = results[-1]
     for mask, result in reversed(list(zip(masks, results, strict=True))[:-1]):
-        out = [_select_per_device(axes, mask, a, b) for a, b in zip(result, out, strict=True)]
+        out = [select_per_device(axes, mask, a, b) for a, b in zip(result, out, strict=True)]
     return out
 
 
-def _select_per_device(
+def select_per_device(
     axes: MeshAxes, predicate: StackedArray, on_true: StackedArray, on_false: StackedArray
 ) -> StackedArray:
     """Return on each device `on_true` if its predicate holds, else `on_false`."""

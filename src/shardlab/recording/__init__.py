@@ -1,0 +1,1 @@
+"""Recordings: every step of a program on every device of a virtual mesh."""

@@ -1,0 +1,116 @@
+"""One executed collective -> its groups of devices, hops, bytes and time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardlab.collectives.call import CollectiveCall
+from shardlab.collectives.ring_steps import Send, ring_steps
+from shardlab.errors import UnknownFigure
+from shardlab.hardware.collective_time import CollectiveTimer, permutation_pairs
+from shardlab.recording.step_records import RecordedCollective, Transfer
+from shardlab.sharding.mesh import MeshSizes
+
+MAX_GROUPS = 64
+_MAX_TRANSFERS = 512  # of all hops together; a ring of 512 devices has half a million
+
+_ALGORITHMS = {
+    "psum": "ring all-reduce",
+    "pmax": "ring all-reduce",
+    "pmin": "ring all-reduce",
+    "all_gather": "ring all-gather",
+    "psum_scatter": "ring reduce-scatter",
+    "all_to_all": "pairwise all-to-all",
+    "ragged_all_to_all": "pairwise all-to-all",
+    "ppermute": "point to point",
+    "pbroadcast": "chain broadcast",
+}
+
+
+def record_collective(
+    call: CollectiveCall, mesh: MeshSizes, timer: CollectiveTimer | None, reads: int, writes: int
+) -> RecordedCollective:
+    """Return the record of one execution of a collective on a mesh."""
+    groups = device_groups(call, mesh)
+    hops, n_hops = _hops(call)
+    return RecordedCollective(
+        # XLA's name; JAX's function is psum_scatter.
+        op="reduce_scatter" if call.op == "psum_scatter" else call.op,
+        axes=call.mesh_axes,
+        groups=tuple(groups[:MAX_GROUPS]),
+        n_groups=len(groups),
+        group_size=call.group_size,
+        payload_bytes=call.payload_bytes,
+        wire_bytes=call.wire_bytes,
+        seconds=_seconds(call, timer),
+        algorithm=_ALGORITHMS.get(call.op, "point to point"),
+        hops=hops,
+        n_hops=n_hops,
+        chunk_label=_chunk_label(call),
+        reads=reads,
+        writes=writes,
+    )
+
+
+def device_groups(call: CollectiveCall, mesh: MeshSizes) -> list[tuple[int, ...]]:
+    """Return the devices of each group, in the order in which the collective numbers them."""
+    names = [name for name, _ in mesh]
+    sizes = [size for _, size in mesh]
+    devices = np.arange(int(np.prod(sizes, dtype=int))).reshape(sizes)
+    participating = [names.index(name) for name in call.mesh_axes if name in names]
+    rest = [axis for axis in range(len(names)) if axis not in participating]
+    n_members = int(np.prod([sizes[axis] for axis in participating], dtype=int))
+    rows = devices.transpose((*rest, *participating)).reshape(-1, n_members)
+    index_groups = call.details.get("groups")
+    if index_groups is None:
+        return [tuple(map(int, row)) for row in rows]
+    return [tuple(int(row[i]) for i in group) for row in rows for group in index_groups]
+
+
+def _hops(call: CollectiveCall) -> tuple[tuple[tuple[Transfer, ...], ...], int]:
+    """Return the first hops in one group, and how many there are."""
+    steps = ring_steps(call.op, call.group_size, permutation_pairs(call))
+    limit = max(1, _MAX_TRANSFERS // max(1, call.group_size))
+    if call.group_size > _MAX_TRANSFERS:
+        limit = 0
+    hops = tuple(tuple(map(_transfer, step)) for step in steps[:limit])
+    return hops, len(steps)
+
+
+def _transfer(send: Send) -> Transfer:
+    # The full operand is one chunk, number 0.
+    chunk = 0 if send.chunk is None else send.chunk
+    return send.sender, send.receiver, chunk, "add" if send.is_added else "copy"
+
+
+def _chunk_label(call: CollectiveCall) -> str:
+    shape = f"{call.dtype}[{','.join(map(str, call.shape))}]"
+    if call.op in ("all_gather", "ppermute", "pbroadcast"):
+        return f"one device's {shape}"
+    return f"1/{call.group_size} of {shape}"
+
+
+def _seconds(call: CollectiveCall, timer: CollectiveTimer | None) -> float | None:
+    if timer is None:
+        return None
+    try:
+        return timer.time(call).seconds
+    except UnknownFigure:
+        return None
+
+
+def split_arrivals(
+    groups: Sequence[Sequence[int]], arrived: Sequence[bool] | np.ndarray[Any, Any]
+) -> tuple[list[int], list[int]]:
+    """Return the devices that wait in a group that is not complete, and those that it lacks."""
+    waiting: list[int] = []
+    missing: list[int] = []
+    for group in groups:
+        here = [device for device in group if arrived[device]]
+        if here and len(here) < len(group):
+            waiting += here
+            missing += [device for device in group if not arrived[device]]
+    return waiting, missing

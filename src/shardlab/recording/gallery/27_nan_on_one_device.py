@@ -1,0 +1,25 @@
+# title: Hazard: a NaN on one device reaches all
+# summary: One device divides by zero. After the psum every device has NaN, and the reason is gone.
+# mesh: data=4
+# kind: hazard
+# target: normalized_sum
+import jax
+import jax.numpy as jnp
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
+
+mesh = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Auto,))
+
+
+def body(x):
+    # The part of device 2 is all zeros.
+    scaled = x / x.sum()
+    return jax.lax.psum(scaled, "data")
+
+
+def normalized_sum(x):
+    return jax.shard_map(body, mesh=mesh, in_specs=P("data"), out_specs=P())(x)
+
+
+def normalized_sum_args():
+    return (jnp.arange(12.0).at[6:9].set(0.0),)

@@ -1,0 +1,188 @@
+"""`record`: run a program by simulation, equation by equation, and record every device's values."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from shardlab import __version__, _jax
+from shardlab._jax import device_hooks
+from shardlab._jax.pending_deadlock import raise_pending_deadlock
+from shardlab.analysis.run_arguments import fill_arguments, is_array
+from shardlab.errors import Deadlock, NothingToRecord
+from shardlab.hardware.chips import parse_hardware
+from shardlab.hardware.collective_time import CollectiveTimer
+from shardlab.recording.attached_findings import FindingsDetail, find_problems
+from shardlab.recording.finish_recording import finish_recording
+from shardlab.recording.recorder import OnValue, Recorder
+from shardlab.recording.recording import NamedValue, Recording
+from shardlab.recording.residuals import find_residuals
+from shardlab.recording.step_records import RecordingFailure
+from shardlab.sharding.mesh import MeshSizes
+from shardlab.simulator.interpreter.evaluate import evaluate_jaxpr
+from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
+from shardlab.simulator.interpreter.step_observer import observe_steps
+from shardlab.tracing.stage import StagedProgram, program_name, stage_program
+
+MAX_STEPS = 2000
+DEFAULT_HARDWARE = "tpu-v5e"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProgramCall:
+    """One call of a function, on a mesh or on the program's own."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    mesh: Any = None
+    title: str = ""
+    names: tuple[str, ...] = ()  # of the arrays, if the function does not name them
+    is_captured: bool = False  # a call that a script made itself, on its own mesh
+
+
+def record(
+    f: Callable[..., Any],
+    *args: Any,
+    mesh: Any = None,
+    hardware: str | None = None,
+    max_steps: int = MAX_STEPS,
+    findings: FindingsDetail = "static",
+) -> Recording:
+    """Return every step of `f(*args)` on a virtual mesh, with the values of every device.
+
+    >>> import jax
+    >>> from jax.sharding import PartitionSpec as P
+    >>> total = jax.shard_map(
+    ...     lambda x: jax.lax.psum(x.sum(), "data"), in_specs=P("data"), out_specs=P()
+    ... )
+    >>> recording = record(total, jax.numpy.arange(8.0), mesh="data=4")
+    >>> [step.op for step in recording.steps if step.region == "body"]
+    ['enter shard_map', 'reduce_sum', 'psum_invariant']
+
+    An argument that is only a shape (`"f32[8,6]"`) gets random values. `hardware` names the chip
+    for times, by default tpu-v5e. `findings` are those of `check`: "static" ones, "full" ones,
+    which need further runs, or "none". A deadlock ends the recording and is its `failure`.
+    """
+    call = ProgramCall(function=f, args=args, mesh=mesh, title=program_name(f))
+    return record_call(call, hardware=hardware, max_steps=max_steps, findings=findings)
+
+
+def record_call(
+    call: ProgramCall,
+    *,
+    hardware: str | None = None,
+    max_steps: int = MAX_STEPS,
+    findings: FindingsDetail = "static",
+    on_value: OnValue | None = None,
+) -> Recording:
+    """Stage one call on its mesh, evaluate it eagerly and record it."""
+    chip = parse_hardware(hardware or DEFAULT_HARDWARE)
+    staged = stage_program(call.function, call.args, call.mesh)
+    sizes = _mesh_sizes(staged)
+    recorder = Recorder(
+        sizes,
+        timer=CollectiveTimer(hardware=chip, mesh=sizes, dcn=(), efficiency=1.0),
+        max_steps=max_steps,
+        on_value=on_value,
+    )
+    run = _run(staged, recorder, call)
+    recording = dataclasses.replace(
+        finish_recording(recorder, chip),
+        title=call.title or staged.program,
+        inputs=run.inputs,
+        outputs=run.outputs,
+        failure=run.failure,
+        shardlab=__version__,
+        jax=jax.__version__,
+    )
+    problems = find_problems(call.function, call.args, staged, findings, recorder.sources)
+    # The findings may be in files that no step is in.
+    return dataclasses.replace(recording, findings=problems, sources=recorder.sources.files)
+
+
+@dataclasses.dataclass(kw_only=True)
+class _Run:
+    inputs: tuple[NamedValue, ...] = ()
+    outputs: tuple[NamedValue, ...] = ()
+    failure: RecordingFailure | None = None
+
+
+def _mesh_sizes(staged: StagedProgram) -> MeshSizes:
+    if staged.sizes:
+        return staged.sizes
+    meshes = [mesh for mesh in staged.meshes if not mesh.empty]
+    if not meshes:
+        raise NothingToRecord(
+            "The program has no mesh: neither a shard_map nor a sharding.",
+            where=staged.program,
+            fix="record a function that calls jax.shard_map, or pass mesh='data=8'.",
+        )
+    largest = max(meshes, key=lambda mesh: (len(mesh.axis_names), mesh.size))
+    return tuple(largest.shape.items())
+
+
+def _run(staged: StagedProgram, recorder: Recorder, call: ProgramCall) -> _Run:
+    """Evaluate the program on the one real device, with the recorder as observer."""
+    closed = staged.jaxpr
+    inner, _ = _jax.open_jaxpr(closed)
+    recorder.hidden_outputs = find_residuals(inner)
+    arrays = _input_arrays(call.args, inner)
+    names = call.names or staged.names
+    if len(names) != len(arrays):
+        names = tuple(f"argument {i}" for i in range(len(arrays)))
+    axes, run = MeshAxes(), _Run()
+    with device_hooks.use_real_jax(), _jax.no_mesh(), raise_pending_deadlock():
+        ins: list[StackedArray] = []
+        inputs = []
+        for name, array, var in zip(names, arrays, inner.invars, strict=True):
+            observed = recorder.add_input(StackedArray(array), var.aval, axes, name)
+            ins.append(observed)
+            inputs.append(NamedValue(name, observed.value_id))
+        run.inputs = tuple(inputs)
+        try:
+            with observe_steps(recorder):
+                outs = evaluate_jaxpr(axes, closed, ins)
+        except Deadlock as error:
+            run.failure = _deadlock_failure(recorder, error)
+            return run
+        paths = _jax.result_paths(closed) or tuple(f"[{i}]" for i in range(len(outs)))
+        run.outputs = tuple(
+            NamedValue(path.removeprefix("result"), recorder.value_id(out, atom.aval, axes))
+            for path, out, atom in zip(paths, outs, inner.outvars, strict=True)
+        )
+    return run
+
+
+def _input_arrays(args: Sequence[Any], jaxpr: Any) -> list[Any]:
+    """Return the value of each input of the program; what has only a shape gets random ones."""
+    with device_hooks.use_real_jax(), _jax.no_mesh():
+        leaves = jax.tree.leaves(fill_arguments(args))
+        arrays = [leaf for leaf in leaves if is_array(leaf)]
+        # A jit of the user also traces numbers; in any other function these are constants.
+        if len(arrays) != len(jaxpr.invars):
+            arrays = leaves
+        return [
+            array if _is_key(array) else jnp.asarray(array, var.aval.dtype)
+            for array, var in zip(arrays, jaxpr.invars, strict=True)
+        ]
+
+
+def _is_key(array: Any) -> bool:
+    return hasattr(array, "dtype") and _jax.is_extended(array.dtype)
+
+
+def _deadlock_failure(recorder: Recorder, error: Deadlock) -> RecordingFailure:
+    frames = recorder.steps[-1].frames if recorder.steps else ()
+    file, line = frames[0][:2] if frames else (-1, 0)
+    return RecordingFailure(
+        kind="deadlock",
+        message=error.what,
+        where=error.where,
+        fix=error.fix,
+        file=file,
+        line=line,
+    )
