@@ -134,7 +134,9 @@ function DeviceCanvas({ leading }: { leading: Signal<number[]> }) {
     const now = viewNow();
     if (now === null) return;
     const [layout, view] = now;
-    const zoom = Math.max(1, Math.min(40, viewport.value.zoom * factor));
+    // Closer than this, one number fills the stage.
+    const closest = Math.max(1, (4 * viewport.value.zoom) / view.scale);
+    const zoom = Math.max(1, Math.min(closest, viewport.value.zoom * factor));
     const ratio = viewport.value.zoom / zoom;
     const worldX = (x - view.offsetX) / view.scale;
     const worldY = (y - view.offsetY) / view.scale;
