@@ -23,6 +23,8 @@ export interface TileMarks {
   waiting: ReadonlySet<number>;
   missing: ReadonlySet<number>;
   selectedDevice: number | null;
+  /** Devices in the group of the selected one. */
+  groupMates: ReadonlySet<number>;
 }
 
 export interface PaintRequest {
@@ -247,6 +249,7 @@ export class TilePainter {
       this.paintWaiting(tile, any(marks.waiting));
       frame(any(marks.waiting) ? theme.bad : theme.muted, 2, any(marks.waiting) ? [] : [5, 4]);
     } else if (any(marks.divergent) || disagrees) frame(theme.bad, 2);
+    if (any(marks.groupMates)) frame(theme.accent, 1.5, [2, 3]);
     if (marks.selectedDevice !== null && tile.devices.includes(marks.selectedDevice)) frame(theme.accent, 3);
   }
 
