@@ -333,8 +333,12 @@ export class TilePainter {
     context.fillStyle = theme.muted;
     context.font = `550 ${12 / view.scale}px ${theme.textFont}`;
     if (grid.rowAxis !== null) {
-      context.textAlign = "right";
-      context.fillText(text(grid.rowAxis), layout.marginLeft - 10 / view.scale, layout.height / 2);
+      context.save();
+      context.translate(layout.marginLeft - 12 / view.scale, layout.height / 2);
+      context.rotate(-Math.PI / 2);
+      context.textAlign = "center";
+      context.fillText(text(grid.rowAxis), 0, 0);
+      context.restore();
     }
     if (grid.columnAxis !== null) {
       context.textAlign = "center";
