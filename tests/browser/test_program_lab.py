@@ -50,7 +50,7 @@ def test_partial_sums_become_one_number_on_every_device(open_visit):
     before = table_rows(page)
     assert [row[0] for row in before] == ["0", "1", "2", "3"]
     total = sum(float(row[-1]) for row in before)
-    step_until(page, "after")
+    step_until(page, "result")
     after = table_rows(page)
     assert [row[:2] for row in after] == [["0-3", "×4"]]
     assert float(after[0][-1]) == pytest.approx(total, rel=1e-3)
