@@ -346,9 +346,13 @@ class Recorder:
             if self.is_recorded(number, length):
                 yield
             else:
-                self.n_unrecorded += 1
+                self.skip_iterations(1)
                 with self.paused():
                     yield
+
+    def skip_iterations(self, count: int) -> None:
+        """Count iterations that are computed and not recorded."""
+        self.n_unrecorded += 0 if self._is_paused else count
 
     def finish_loop(self, eqn: Any, length: int) -> None:
         """Set the length of a while loop."""
