@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+WEB = ROOT / "web"
 SECOND = ROOT / ".venv-newest"
 CONSTRAINTS = ROOT / "constraints-dev.txt"
 # What depends on the JAX release. The rest is arithmetic and text.
@@ -45,6 +46,7 @@ def main(arguments: list[str]) -> int:
     bin_ = Path(sys.executable).parent
     python = sys.executable
     tier = EVERY_TIER if is_all else []
+    prepare_web_tests(name)
     steps = [
         ("lint", [bin_ / "ruff", "check", "--quiet", "."]),
         ("format", [bin_ / "ruff", "format", "--check", "--quiet", "."]),
@@ -58,6 +60,17 @@ def main(arguments: list[str]) -> int:
         return 1
     print(f"{name}: all passed in {(time.monotonic() - start) / 60:.1f} minutes")
     return 0
+
+
+def prepare_web_tests(name: str) -> None:
+    """Install the packages of web/ if npm is there; say which tests of the pages cannot run."""
+    if shutil.which("npm") is None:
+        print(f"{name}: no npm, so the pages are not tested with axe-core and not rebuilt")
+    elif not (WEB / "node_modules").is_dir():
+        run(f"{name}: packages of web/", ["npm", "ci", "--silent", "--prefix", WEB])
+    browsers = ("chromium", "chromium-browser", "google-chrome")
+    if not any(map(shutil.which, browsers)) and "SHARDLAB_CHROMIUM" not in os.environ:
+        print(f"{name}: no Chromium (apt-get install chromium), so tests/browser is skipped")
 
 
 def run(step: str, command: list[object]) -> bool:

@@ -4,7 +4,7 @@
 // every source and every built file; tests/web/test_built_files.py compares them, and rebuilds if npm is installed.
 
 import { createHash } from "node:crypto";
-import { mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import * as esbuild from "esbuild";
@@ -13,6 +13,12 @@ const root = dirname(fileURLToPath(import.meta.url));
 const output = process.argv.includes("--out")
   ? process.argv[process.argv.indexOf("--out") + 1]
   : join(root, "../src/shardlab/server/static/build");
+
+// Fonts under the SIL Open Font License, so that pages look the same on every machine.
+const FONTS = [
+  ["inter", "inter"],
+  ["jetbrains-mono", "jetbrains-mono"],
+];
 
 function listFiles(folder) {
   return readdirSync(folder, { recursive: true, withFileTypes: true })
@@ -34,6 +40,8 @@ const common = {
   jsxImportSource: "preact",
   logLevel: "warning",
 };
+
+const styleSheets = ["visual.css", "site.css", "debugger.css"].map((name) => join(root, "../src/shardlab/server/static", name));
 
 async function buildTests() {
   const tests = listFiles(join(root, "src")).filter((path) => /\.test\.tsx?$/.test(path));
@@ -70,7 +78,18 @@ async function buildPages() {
     minify: true,
     legalComments: "none",
   });
+  // Its style, likewise: the tokens and frames of the pages, then the viewer's own. A file that must not load anything
+  // has no web fonts; the system's take their place.
+  const css = styleSheets.map((path) => readFileSync(path, "utf-8")).join("\n").replace(/@font-face\s*\{[^}]*\}/g, "");
+  const { code } = await esbuild.transform(css, { loader: "css", minify: true, target: "es2022" });
+  writeFileSync(join(output, "recording_page.css"), code);
+  for (const [family, name] of FONTS) {
+    const folder = join(root, "node_modules/@fontsource-variable", family);
+    copyFileSync(join(folder, "files", `${family}-latin-wght-normal.woff2`), join(output, `${name}.woff2`));
+    copyFileSync(join(folder, "LICENSE"), join(output, `${name}-license.txt`));
+  }
   const sources = [
+    ...styleSheets,
     join(root, "build.mjs"),
     join(root, "package.json"),
     join(root, "package-lock.json"),

@@ -65,6 +65,13 @@ LabError
 ├─ SandboxError (RuntimeError)
 │  ├─ SandboxLevelUnavailable
 │  └─ ForkServerFailed
+├─ ServerError
+│  ├─ PortInUse
+│  ├─ DatabaseUnusable
+│  ├─ SecretMissing
+│  ├─ WeakSecret
+│  ├─ InvalidServerOption
+│  └─ AccountRefused
 ├─ CatalogueError (ValueError)
 │  ├─ CatalogueNotFound
 │  ├─ InvalidTracks
@@ -84,6 +91,7 @@ LabError
    ├─ SolutionFileExists
    ├─ FolderUnwritable
    ├─ UnknownSubmission
+   ├─ CaseNotShown
    └─ NoTerminal
 
 Names in parentheses are the built-in exception that the error also is, so that code written for
@@ -593,6 +601,51 @@ class ForkServerFailed(SandboxError):
     code = "sandbox.fork_server_failed"
 
 
+# Server: the pages of `shardlab serve` (`shardlab.server`)
+
+
+class ServerError(LabError):
+    """The web server cannot start or go on."""
+
+    code = "server"
+
+
+class PortInUse(ServerError):
+    """Another program uses the TCP port, or this user cannot use it."""
+
+    code = "server.port_in_use"
+
+
+class DatabaseUnusable(ServerError):
+    """The server's database cannot be opened or migrated."""
+
+    code = "server.database"
+
+
+class SecretMissing(ServerError):
+    """Server mode has no secret to sign sessions and links with."""
+
+    code = "server.secret_missing"
+
+
+class WeakSecret(ServerError):
+    """The secret of server mode is short, repetitive, or one from an example."""
+
+    code = "server.weak_secret"
+
+
+class InvalidServerOption(ServerError):
+    """Options of `shardlab serve` do not fit together."""
+
+    code = "server.invalid_option"
+
+
+class AccountRefused(ServerError):
+    """An account cannot be created or changed as `shardlab people` was told to."""
+
+    code = "server.account"
+
+
 # Course: catalogue, progress store and practice (`shardlab.course`)
 
 
@@ -708,6 +761,12 @@ class UnknownSubmission(PracticeError):
     """The store has no submission, or no case, of this number."""
 
     code = "practice.unknown_submission"
+
+
+class CaseNotShown(PracticeError):
+    """The inputs of a case are hidden, or there is no program in it to step through."""
+
+    code = "practice.case_not_shown"
 
 
 class NoTerminal(PracticeError):

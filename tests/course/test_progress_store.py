@@ -1,23 +1,53 @@
-"""The progress store: submissions and progress, by problem and by catalogue."""
+"""The practice stores: submissions and progress, by problem and by catalogue.
+
+What the protocol `PracticeStore` says is tested with the file of one user and with one person's
+part of a server's database.
+"""
 
 from __future__ import annotations
 
 import sqlite3
+import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from shardlab.course import store as store_module
-from shardlab.course.database import data_folder
+from shardlab.course.database import MIGRATIONS, data_folder, migrate_database
 from shardlab.course.store import Progress, ProgressStore, open_store
 from shardlab.errors import StoreUnwritable, UnknownSubmission
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.judge.verdict import Verdict
+from shardlab.server.database.engine import open_database
+from shardlab.server.database.people_tables import PersonRow
+from shardlab.server.person_practice_store import PersonPracticeStore
 
 
 @pytest.fixture
-def store(tmp_path):
+def file_store(tmp_path):
     return open_store(tmp_path / "data")
+
+
+@pytest.fixture(params=["file", "database"])
+def store(request, tmp_path):
+    if request.param == "file":
+        yield request.getfixturevalue("file_store")
+        return
+    database = open_database(tmp_path)
+    with database.write() as session:
+        session.add_all(
+            PersonRow(
+                id=n, name=f"p{n}", name_key=f"p{n}", role="learner", password_hash="", created=0.0
+            )
+            for n in (1, 2)
+        )
+    other_person = PersonPracticeStore(database, tmp_path, 2)
+    other_person.save_judgement(submit(other_person), judgement("AC"))  # must never show
+    other_person.record_start("moe")
+    other_person.save_draft("ring", "theirs")
+    yield PersonPracticeStore(database, tmp_path, 1)
+    database.close()
 
 
 def judgement(code="AC", *, kind="submit", version=1):
@@ -103,7 +133,7 @@ def test_hints_solutions_and_files_are_remembered_by_problem(store, tmp_path):
 
 
 def test_another_catalogue_has_submissions_of_its_own(store):
-    other_store = ProgressStore(store.path, "/theirs")
+    other_store = replace(store, catalogue="/theirs")
     number = submit(other_store, "AC")
     assert store.list_submissions() == ()
     assert store.load_progress() == {}
@@ -114,22 +144,22 @@ def test_another_catalogue_has_submissions_of_its_own(store):
     assert other_store.list_submissions("moe") == ()
 
 
-def test_equal_sources_are_stored_once(store):
+def test_equal_sources_are_stored_once(file_store):
     for _ in range(3):
-        submit(store, source=b"y = 2\n" * 1000)
-    with sqlite3.connect(store.path) as connection:
+        submit(file_store, source=b"y = 2\n" * 1000)
+    with sqlite3.connect(file_store.path) as connection:
         assert connection.execute("SELECT count(*) FROM source").fetchone() == (1,)
     connection.close()
-    assert len(store.list_submissions()) == 3
+    assert len(file_store.list_submissions()) == 3
 
 
-def test_a_judgement_that_cannot_be_decoded_counts_as_missing(store):
-    number = submit(store, "AC")
-    with sqlite3.connect(store.path) as connection:
+def test_a_judgement_that_cannot_be_decoded_counts_as_missing(file_store):
+    number = submit(file_store, "AC")
+    with sqlite3.connect(file_store.path) as connection:
         connection.execute("UPDATE judgement SET body = x'00'")
     connection.close()
-    assert store.load_judgement(number) is None
-    assert store.load_source(number) == b"x = 1\n"
+    assert file_store.load_judgement(number) is None
+    assert file_store.load_source(number) == b"x = 1\n"
 
 
 def test_the_data_folder_follows_each_system(monkeypatch, tmp_path):
@@ -147,7 +177,7 @@ def test_the_problem_that_was_started_last_is_the_latest_also_if_the_clock_is_se
     times = iter(
         ["2030-01-01T00:00:00.000Z", "2026-01-01T00:00:00.000Z", "2026-01-01T00:00:01.000Z"]
     )
-    monkeypatch.setattr(store_module, "_utc_now", lambda: next(times))
+    monkeypatch.setattr(store_module, "utc_now", lambda: next(times))
     for slug in ("one", "two", "one"):
         store.record_start(slug, Path("x.py"))
         assert store.latest_problem() == slug
@@ -162,3 +192,63 @@ def test_without_a_home_the_message_says_what_to_set(monkeypatch):
         data_folder({}, "linux")
     assert "SHARDLAB_DATA" in caught.value.fix
     assert data_folder({"SHARDLAB_DATA": "/data"}, "linux") == Path("/data")
+
+
+def test_a_draft_is_replaced_and_removed_and_belongs_to_its_catalogue(store):
+    assert store.load_draft("ring") is None
+    store.save_draft("ring", "x = 1\n")
+    draft = store.save_draft("ring", "x = 2\r\n")
+    assert store.load_draft("ring") == draft
+    assert draft.source == "x = 2\r\n"
+    assert replace(store, catalogue="/other").load_draft("ring") is None
+    store.delete_draft("ring")
+    assert store.load_draft("ring") is None
+
+
+def test_a_start_in_the_browser_leaves_the_path_of_the_solution_file(store, tmp_path):
+    store.record_start("ring", tmp_path / "ring.py")
+    store.record_start("sum")
+    store.record_start("ring")
+    assert store.latest_problem() == "ring"
+    assert store.progress_of("ring").path == str(tmp_path / "ring.py")
+    assert store.progress_of("sum").path == ""
+
+
+def test_a_store_of_the_first_schema_gets_drafts(tmp_path):
+    path = tmp_path / "practice.db"
+    with sqlite3.connect(path, isolation_level=None) as connection:
+        migrate_database(connection, MIGRATIONS[:1])
+    store = ProgressStore(path)
+    assert store.save_draft("ring", "x = 1\n").source == "x = 1\n"
+
+
+def test_an_export_has_every_submission_with_source_and_judgement(store, tmp_path):
+    submit(store, "WA", source=b"x = 1\n")
+    submit(store, source=b"\xff")
+    data = store.export_data()
+    assert [item["code"] for item in data["submissions"]] == ["WA", ""]
+    assert data["submissions"][0]["source"] == "x = 1\n"
+    assert data["submissions"][0]["judgement"] == judgement("WA").to_json()
+    assert data["submissions"][1]["source_base64"] == "/w=="
+    store.write_zip(tmp_path / "export.zip")
+    with zipfile.ZipFile(tmp_path / "export.zip") as archive:
+        assert len(archive.namelist()) == 3
+
+
+def test_a_judgement_of_another_persons_submission_is_refused(tmp_path):
+    database = open_database(tmp_path)
+    with database.write() as session:
+        session.add_all(
+            PersonRow(
+                id=n, name=f"p{n}", name_key=f"p{n}", role="learner", password_hash="", created=0.0
+            )
+            for n in (1, 2)
+        )
+    number = submit(PersonPracticeStore(database, tmp_path, 1))
+    stranger = PersonPracticeStore(database, tmp_path, 2)
+    with pytest.raises(UnknownSubmission):
+        stranger.save_judgement(number, judgement("AC"))
+    for load in (stranger.get_submission, stranger.load_source, stranger.load_judgement):
+        with pytest.raises(UnknownSubmission):
+            load(number)
+    database.close()

@@ -14,12 +14,15 @@ from shardlab.judge.case_request import CaseRequest
 from shardlab.judge.case_result import create_case_result, evaluate_case
 from shardlab.judge.cases import make_cases
 from shardlab.judge.counterexample import counterexample_facts, value_text
+from shardlab.judge.debug_output import debug_output_text
+from shardlab.judge.debug_runs import run_debug_prints
 from shardlab.judge.grading.evidence import array_text
 from shardlab.judge.judge import judge
 from shardlab.judge.protocol.reports import PROTOCOL_VERSION
 from shardlab.judge.protocol.responses import ExportResponse, RunResponse
 from shardlab.judge.submission_source import SubmissionSource
 from shardlab.sandbox.frame import Frame, InvalidFrame
+from shardlab.sandbox.process import ProcessLimits
 
 SOURCE = SubmissionSource("")
 PSUM = {
@@ -62,6 +65,7 @@ def simulated_frame(devices, values, **changes):
         "error": None,
         "findings": [],
         "n_unchecked": 0,
+        "has_debug_calls": False,
         "result": result,
     }
     return Frame(header, tuple(struct.pack("<f", value) for value in values))
@@ -157,3 +161,35 @@ def test_rows_without_elements_are_printed_without_counting_them():
     empty_rows = np.zeros((1 << 40, 0), np.float32)
     assert array_text(empty_rows) == "[]"
     assert value_text(empty_rows) == "float32[1099511627776,0] []"
+
+
+def device_text(**changes):
+    return {"place": "data=1", "text": "sum 1\n", "is_truncated": False, **changes}
+
+
+FORGED_PRINTS = {
+    "valid": ([device_text(), device_text(place="data=0"), device_text(place="")], True),
+    "unknown places": ([device_text(place="pod=9"), device_text(place="\x1b[2J")], True),
+    "the same place twice": ([device_text(), device_text()], True),
+    "too many devices": ([device_text(place=f"data={i}") for i in range(17)], False),
+    "too long": ([device_text(text="x" * 2001)], False),
+    "no text": ([device_text(text=["x"])], False),
+    "another field": ([device_text(verdict="AC")], False),
+}
+
+
+@pytest.mark.parametrize("name", FORGED_PRINTS)
+def test_forged_prints_are_shown_or_dropped_and_decide_nothing(name):
+    devices, is_valid = FORGED_PRINTS[name]
+    header = {"version": PROTOCOL_VERSION, "type": "debug_printed", "error": None, "n_devices": 2}
+    pool = HostilePool({"tracer": Frame({**header, "devices": devices})})
+    request = make_request("total", meshes=("data=2",))
+    (output,) = run_debug_prints(pool, SOURCE, ProcessLimits(), [request], None)
+    text = debug_output_text(output)
+    assert "\x1b" not in text
+    assert ("No more is printed" in text) != is_valid
+    if name == "valid":
+        # In mesh order, after what is printed once; the worker's order is the submission's.
+        assert [device.device for device in output.devices] == [None, 0, 1]
+    elif name == "unknown places":
+        assert [device.device for device in output.devices] == [None, None]

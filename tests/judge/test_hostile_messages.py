@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from shardlab.judge.protocol.reports import PROTOCOL_VERSION, FunctionCall, InputArray
 from shardlab.judge.protocol.requests import (
     CallRequest,
+    DebugPrintRequest,
     DoctestRequest,
     ExportRequest,
     LoadRequest,
@@ -187,6 +188,7 @@ REQUESTS = [
     ExportRequest(call=CALL),
     SimulateRequest(call=CALL, arrays=(bytes(32),)),
     CallRequest(call=CALL, arrays=(bytes(32),)),
+    DebugPrintRequest(call=CALL, arrays=(bytes(32),)),
     ScriptRequest(source="print('é')"),
     DoctestRequest(text=">>> 1\n1\n"),
     RunRequest(
@@ -219,11 +221,18 @@ RESPONSES = {
     ),
     "simulated": (
         SimulateRequest(call=CALL),
-        {"result": RESULT, "findings": [FINDING], "n_unchecked": 1},
+        {"result": RESULT, "findings": [FINDING], "n_unchecked": 1, "has_debug_calls": True},
     ),
     "called": (CallRequest(call=CALL), {"packed_value": [1, {"$tuple": []}]}),
     "run": (RunRequest(program=b"", mesh=CALL.mesh), {"result": RESULT}),
     "script_output": (ScriptRequest(source=""), {"printed": "1\n"}),
+    "debug_printed": (
+        DebugPrintRequest(call=CALL),
+        {
+            "devices": [{"place": "data=1", "text": "1\n", "is_truncated": False}],
+            "n_devices": 2,
+        },
+    ),
     "doctest_result": (
         DoctestRequest(text=""),
         {

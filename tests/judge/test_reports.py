@@ -93,7 +93,7 @@ def test_the_terminal_shows_verdict_minimal_case_and_all_cases():
         "  result is 42, expected 21.",
         "  at line 3: return x",
         "  try: add once.",
-        "  printed:",
+        "  printed while tracing:",
         "    ?[2Jhello",
         "    there?",
         "",

@@ -1,7 +1,8 @@
 """`jax.debug.print`, `callback` and `inspect_array_sharding` in a jaxpr: found, and removed.
 
 An exported program cannot call back into Python. What these do is not part of the result, so a
-program without them is the same program.
+program without them is the same program. What is computed for them alone is removed with them:
+`jax.debug.print("{}", lax.psum(x, "data"))` must not count as a collective of the program.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-from jax.extend.core import jaxpr_as_fun
+from jax.extend.core import Literal, jaxpr_as_fun
 
 _PRIMITIVES = ("debug_callback", "debug_print", "inspect_sharding")
 _EFFECTS = ("DebugEffect", "OrderedDebugEffect")
+# What a collective has: it says which mesh axis must exist, and does nothing by itself.
+_AXIS_EFFECT = "NamedAxisEffect"
 
 
 def has_debug_calls(jaxpr: Any) -> bool:
@@ -60,15 +63,49 @@ def _strip(value: Any) -> Any:
     inner = getattr(value, "jaxpr", value)
     if inner is not value:  # a closed jaxpr of JAX 0.10
         return value.replace(jaxpr=_strip(inner))
-    eqns = [
-        eqn.replace(
-            params={key: _strip(item) for key, item in eqn.params.items()},
-            effects=_other_effects(eqn.effects),
-        )
-        for eqn in value.eqns
-        if eqn.primitive.name not in _PRIMITIVES
-    ]
+    stripped = [_strip_equation(eqn) for eqn in value.eqns]
+    eqns = _drop_equations(list(zip(value.eqns, stripped, strict=True)), value.outvars)
     return value.replace(eqns=eqns, effects=_other_effects(value.effects))
+
+
+def _strip_equation(eqn: Any) -> Any:
+    if eqn.primitive.name in _PRIMITIVES:
+        return eqn
+    return eqn.replace(
+        params={key: _strip(item) for key, item in eqn.params.items()},
+        effects=_other_effects(eqn.effects),
+    )
+
+
+def _drop_equations(pairs: list[tuple[Any, Any]], outvars: Any) -> list[Any]:
+    """Return the stripped equations without debug calls and without what only they use.
+
+    Not a general elimination of dead code: an equation whose results nothing uses, not even a
+    debug call, stays. Otherwise adding a print would remove code that counts without it.
+    """
+    live = _variables(outvars)
+    used = live.union(*(_variables(eqn.invars) for eqn, _ in pairs))
+    remaining = []
+    for original, stripped in reversed(pairs):
+        results = _variables(original.outvars)
+        if original.primitive.name in _PRIMITIVES:
+            continue
+        # Computed for a debug call alone; or a jit or a branch that does nothing but print.
+        is_for_calls = bool(results & used) or (not results and _is_debug_effect(original.effects))
+        if is_for_calls and not results & live and not _acts(stripped):
+            continue
+        remaining.append(stripped)
+        live |= _variables(stripped.invars)
+    return remaining[::-1]
+
+
+def _acts(eqn: Any) -> bool:
+    """Return whether an equation does more than to compute its results."""
+    return any(type(effect).__name__ != _AXIS_EFFECT for effect in eqn.effects)
+
+
+def _variables(atoms: Any) -> set[Any]:
+    return {atom for atom in atoms if not isinstance(atom, Literal)}
 
 
 def _is_debug_effect(effects: Any) -> bool:

@@ -29,6 +29,8 @@ _COMMANDS = {
     "record": "shardlab.cli.record",
     "learn": "shardlab.cli.learn",
     "practice": "shardlab.cli.practice",
+    "serve": "shardlab.cli.serve",
+    "people": "shardlab.cli.people",
     "catalogue": "shardlab.cli.catalogue",
     "completion": "shardlab.cli.completion",
 }

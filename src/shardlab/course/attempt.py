@@ -5,23 +5,28 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from shardlab._text.nearest import nearest_name
 from shardlab.catalogue.problem import Problem
-from shardlab.course.store import ProgressStore, Submission
+from shardlab.course.store import PracticeStore, Submission
 from shardlab.errors import StoreError, UnknownSubmission
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.judge.verdict import Verdict
 from shardlab.sandbox.process import Level, ProcessLimits, SandboxedProcess, SandboxPool
 
+if TYPE_CHECKING:
+    from shardlab.judge.cases import Case
+
 ReportCase = Callable[[CaseResult], None]
+ReportProgress = Callable[[dict[str, Any]], None]
 # Too many seeds for a submission to find its own by trying them against the case that it sees, and
 # the most that a signed SQLite integer holds.
 _SEED_BITS = 63
 
 
 def record_submission(
-    store: ProgressStore, problem: Problem, source: bytes, *, kind: str, seed: int | None = None
+    store: PracticeStore, problem: Problem, source: bytes, *, kind: str, seed: int | None = None
 ) -> Submission:
     """Store a submission with the seed of its hidden cases, a new random one unless given.
 
@@ -54,7 +59,7 @@ def _error_text(error: StoreError) -> str:
 
 
 def _save_judgement(
-    store: ProgressStore, submission: Submission, judgement: Judgement
+    store: PracticeStore, submission: Submission, judgement: Judgement
 ) -> Judgement:
     """Store a judgement, and return it; with a note if it cannot be stored."""
     reason = submission.store_error
@@ -70,7 +75,7 @@ def _save_judgement(
 
 
 def explain_rejected_submission(
-    store: ProgressStore, problem: Problem, source: bytes, *, kind: str, seed: int | None = None
+    store: PracticeStore, problem: Problem, source: bytes, *, kind: str, seed: int | None = None
 ) -> Judgement | None:
     """Return the judgement of bytes that are not a Python source, without starting a process.
 
@@ -108,26 +113,39 @@ class _NoSandboxPool:
 
 
 def judge_submission(
-    store: ProgressStore,
+    store: PracticeStore,
     pool: SandboxPool,
     problem: Problem,
     submission: Submission,
     report_case: ReportCase = lambda result: None,
     *,
     source: bytes | None = None,
+    report_progress: ReportProgress | None = None,
 ) -> Judgement:
     """Judge a submission with its seed, and store the judgement; a note says if that fails.
 
-    `source` is needed for a submission that is not stored itself. If judging ends early (a kill, an
-    exception from `report_case`), a stored one stays unfinished and can be judged again at any
-    time.
+    `source` is needed for a submission that is not stored itself. `report_progress` gets the events
+    of `judge/progress.py`, which are JSON; the last one follows after the judgement is stored. If
+    judging ends early (a kill, an exception from `report_case`, a cancelled pool), a stored one
+    stays unfinished and can be judged again at any time.
     """
     from shardlab.judge.judge import judge
+    from shardlab.judge.progress import JudgeProgress
 
     source = store.load_source(submission.number) if source is None else source
     kind, seed = submission.kind, submission.seed
-    judgement = judge(pool, problem, source, kind=kind, seed=seed, on_case=report_case)
-    return _save_judgement(store, submission, judgement)
+    progress = JudgeProgress(problem, kind=kind, seed=seed)
+    send_event = report_progress or (lambda event: None)
+
+    def report(result: CaseResult) -> None:
+        report_case(result)
+        send_event(progress.case_event(result))
+
+    send_event(progress.started_event())
+    judgement = judge(pool, problem, source, kind=kind, seed=seed, on_case=report)
+    judgement = _save_judgement(store, submission, judgement)
+    send_event(progress.judged_event(judgement))
+    return judgement
 
 
 def judge_case(
@@ -137,26 +155,35 @@ def judge_case(
 
     Nothing is stored: one case is not an attempt. Raises `UnknownSubmission`.
     """
-    from shardlab.judge.judge import EXAMPLES_SEED, replay_case, select_cases
+    from shardlab.judge.judge import replay_case
 
-    name = case.strip().lower().removeprefix("part ")
-    numbers = {}
+    found = find_case(problem, kind=kind, seed=seed, name=case)
+    return replay_case(
+        pool, problem, source, kind=kind, seed=seed, part=found.part.number, number=found.number
+    )
+
+
+def find_case(problem: Problem, *, kind: str, seed: int, name: str) -> Case:
+    """Return the case of a judgement by its name (data=4), or with its part (2, data=4; 2.3).
+
+    Raises `UnknownSubmission`.
+    """
+    from shardlab.judge.judge import EXAMPLES_SEED, select_cases
+
+    key = name.strip().lower().removeprefix("part ")
+    cases: dict[str, Case] = {}
     is_example = kind == "run"
     seed = EXAMPLES_SEED if is_example else seed
     for part in problem.parts:
-        for part_case in select_cases(part, seed, is_example):
-            key = (part.number, part_case.number)
-            numbers[f"{part.number}, {part_case.name}".lower()] = key
-            numbers[f"{part.number}.{part_case.number}"] = key
-            numbers[part_case.name.lower()] = key
-    if name not in numbers:
-        match = nearest_name(name, numbers)
+        for case in select_cases(part, seed, is_example):
+            cases[f"{part.number}, {case.name}".lower()] = case
+            cases[f"{part.number}.{case.number}"] = case
+            cases[case.name.lower()] = case
+    if key not in cases:
+        match = nearest_name(key, cases)
         raise UnknownSubmission(
-            f"'{problem.slug}' has no case '{case}'.",
+            f"'{problem.slug}' has no case '{name}'.",
             where=str(problem.folder),
             fix=f"Did you mean '{match}'?" if match else "use a name from the judgement.",
         )
-    part_number, case_number = numbers[name]
-    return replay_case(
-        pool, problem, source, kind=kind, seed=seed, part=part_number, number=case_number
-    )
+    return cases[key]

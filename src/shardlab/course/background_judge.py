@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from shardlab.catalogue.problem import Problem
 from shardlab.course.attempt import explain_rejected_submission, judge_submission, record_submission
 from shardlab.course.cancellable_pool import CancellablePool
-from shardlab.course.store import ProgressStore, Submission
+from shardlab.course.store import PracticeStore, Submission
 from shardlab.errors import LabError
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.sandbox.process import SandboxPool
@@ -39,7 +39,7 @@ class BackgroundJudge:
     """Judges one submission at a time, as seen from the screen's thread."""
 
     def __init__(
-        self, store: ProgressStore, open_pool: Callable[[], SandboxPool], wake: Callable[[], None]
+        self, store: PracticeStore, open_pool: Callable[[], SandboxPool], wake: Callable[[], None]
     ) -> None:
         self._store = store
         self._open_pool = open_pool

@@ -18,13 +18,13 @@ class CancellablePool:
         self.level, self.confinement = pool.level, pool.confinement
         self._pool, self._make_error = pool, make_error
         self._processes: list[SandboxedProcess] = []
-        self._is_cancelled = False
+        self.is_cancelled = False
         # Without it a process could start between the check and the end of its siblings.
         self._lock = threading.Lock()
 
     def start_process(self, role: str, limits: ProcessLimits) -> SandboxedProcess:
         with self._lock:
-            if self._is_cancelled:
+            if self.is_cancelled:
                 raise self._make_error()
             process = self._pool.start_process(role, limits)
             self._processes.append(process)
@@ -33,7 +33,7 @@ class CancellablePool:
     def cancel(self) -> None:
         """End the processes; a request that is pending raises `ProcessEnded`."""
         with self._lock:
-            self._is_cancelled = True
+            self.is_cancelled = True
             processes, self._processes = self._processes, []
         for process in processes:
             process.abort()

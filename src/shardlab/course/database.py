@@ -66,6 +66,17 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (catalogue, problem)
         )""",
     ),
+    (
+        # What is in the browser's editor and not submitted yet. A solution file of the terminal
+        # is no draft: it is a file of the user.
+        """CREATE TABLE draft (
+            catalogue TEXT NOT NULL,
+            problem TEXT NOT NULL,
+            source TEXT NOT NULL,
+            saved TEXT NOT NULL,
+            PRIMARY KEY (catalogue, problem)
+        )""",
+    ),
 )
 
 

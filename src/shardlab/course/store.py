@@ -1,6 +1,8 @@
 """The progress store: every submission, its judgement, and the progress with each problem.
 
-`database` opens the SQLite file; this module reads and writes its rows.
+`database` opens the SQLite file; this module reads and writes its rows. `PracticeStore` is what the
+course needs of a store: `ProgressStore` for one user on their own machine, or one person's part of
+a server's database.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Protocol
 
 from shardlab.course.database import connect, data_folder
 from shardlab.errors import UnknownSubmission
@@ -79,6 +81,76 @@ class Progress:
 
 
 @dataclass(frozen=True)
+class Draft:
+    """What the editor of a problem holds, not submitted yet."""
+
+    problem: str  # slug
+    source: str
+    saved_when: str  # UTC
+
+
+class PracticeStore(Protocol):
+    """One person's submissions, progress and drafts in one catalogue."""
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder of the database: a submission must not be able to read it."""
+
+    def add_submission(
+        self, problem: str, content_version: int, source: bytes, *, kind: str, seed: int
+    ) -> int:
+        """Store a submission before it is judged, and return its number."""
+
+    def save_judgement(self, number: int, judgement: Judgement) -> None:
+        """Store the judgement of a submission; one that counts is never replaced."""
+
+    def list_submissions(self, problem: str | None = None) -> tuple[Submission, ...]:
+        """Return all submissions, or those of one problem, oldest first."""
+
+    def get_submission(self, number: int) -> Submission:
+        """Return one submission. Raises `UnknownSubmission`, also for another person's."""
+
+    def load_source(self, number: int) -> bytes:
+        """Return the source of a submission. Raises `UnknownSubmission`."""
+
+    def load_judgement(self, number: int) -> Judgement | None:
+        """Return the judgement; None if it is not judged. Raises `UnknownSubmission`."""
+
+    def load_progress(self) -> Mapping[str, Progress]:
+        """Return the progress of every problem that was started or attempted, by slug."""
+
+    def progress_of(self, problem: str) -> Progress:
+        """Return the progress with one problem."""
+
+    def latest_problem(self) -> str | None:
+        """Return the problem that was started last; None before the first."""
+
+    def record_start(self, problem: str, path: Path | None = None) -> None:
+        """Store the time, and the path of a solution file if there is one."""
+
+    def record_hint(self, problem: str, number: int) -> None:
+        """Store that the first `number` hints were shown."""
+
+    def record_solution_request(self, problem: str) -> int:
+        """Store a request for the solution, and return the number of requests so far."""
+
+    def save_draft(self, problem: str, source: str) -> Draft:
+        """Replace the draft of a problem."""
+
+    def load_draft(self, problem: str) -> Draft | None:
+        """Return the draft of a problem; None if there is none."""
+
+    def delete_draft(self, problem: str) -> None:
+        """Remove the draft of a problem."""
+
+    def export_data(self) -> dict[str, Any]:
+        """Return progress and every submission with its source and its judgement."""
+
+    def write_zip(self, file: Path | IO[bytes]) -> None:
+        """Write `practice.json`, and each submission as a file of its own."""
+
+
+@dataclass(frozen=True)
 class ProgressStore:
     """The submissions and progress of one catalogue, in one file.
 
@@ -88,6 +160,10 @@ class ProgressStore:
 
     path: Path
     catalogue: str = ""
+
+    @property
+    def folder(self) -> Path:
+        return self.path.parent
 
     # ----------------------------------------------------------------------------- submissions
 
@@ -109,7 +185,7 @@ class ProgressStore:
                 "INSERT INTO submission"
                 " (catalogue, problem, content_version, kind, seed, source, handed_in)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (self.catalogue, problem, content_version, kind, seed, digest, _utc_now()),
+                (self.catalogue, problem, content_version, kind, seed, digest, utc_now()),
             )
             return int(cursor.lastrowid or 0)
 
@@ -128,7 +204,7 @@ class ProgressStore:
                     judgement.verdict.code,
                     judgement.passed,
                     judgement.counts,
-                    _utc_now(),
+                    utc_now(),
                     body,
                 ),
             )
@@ -157,7 +233,7 @@ class ProgressStore:
         """Return the judgement of a submission; None if it is not judged. Raises likewise."""
         with connect(self.path) as connection:
             row = self._fetch_row(connection, _SELECT_JUDGEMENT, number)
-        return _decode_judgement(row[0])
+        return decode_judgement(row[0])
 
     def _fetch_row(
         self, connection: sqlite3.Connection, select: str, number: int
@@ -194,16 +270,17 @@ class ProgressStore:
             ).fetchone()
             return None if row is None else str(row[0])
 
-    def record_start(self, problem: str, path: Path) -> None:
-        """Store the path of a solution file, and the time."""
+    def record_start(self, problem: str, path: Path | None = None) -> None:
+        """Store the time, and the path of a solution file; the browser's editor has none."""
         # The latest start is the current problem, also if the clock was set back since the last
         # one: then it is a millisecond after that. Julian days are SQLite's own way to count time.
         later = (
             "SELECT strftime('%Y-%m-%dT%H:%M:%fZ', julianday(max(started)) + 1.5 / 86400000)"
             " FROM progress WHERE catalogue = ?"
         )
-        change = f"path = ?, started = max(?, coalesce(({later}), ''))"
-        self._update_progress(problem, change, (str(path), _utc_now(), self.catalogue))
+        change = f"path = coalesce(?, path), started = max(?, coalesce(({later}), ''))"
+        text = None if path is None else str(path)
+        self._update_progress(problem, change, (text, utc_now(), self.catalogue))
 
     def record_hint(self, problem: str, number: int) -> None:
         """Store that the first `number` hints were shown."""
@@ -226,35 +303,74 @@ class ProgressStore:
                 (*values, *key),
             )
 
+    # ---------------------------------------------------------------------------------- drafts
+
+    def save_draft(self, problem: str, source: str) -> Draft:
+        """Replace the draft of a problem."""
+        draft = Draft(problem, source, utc_now())
+        with connect(self.path) as connection:
+            connection.execute(
+                "INSERT INTO draft VALUES (?, ?, ?, ?) ON CONFLICT (catalogue, problem)"
+                " DO UPDATE SET source = excluded.source, saved = excluded.saved",
+                (self.catalogue, problem, source, draft.saved_when),
+            )
+        return draft
+
+    def load_draft(self, problem: str) -> Draft | None:
+        """Return the draft of a problem; None if there is none."""
+        with connect(self.path) as connection:
+            row = connection.execute(
+                "SELECT problem, source, saved FROM draft WHERE catalogue = ? AND problem = ?",
+                (self.catalogue, problem),
+            ).fetchone()
+            return None if row is None else Draft(*row)
+
+    def delete_draft(self, problem: str) -> None:
+        """Remove the draft of a problem."""
+        with connect(self.path) as connection:
+            connection.execute(
+                "DELETE FROM draft WHERE catalogue = ? AND problem = ?", (self.catalogue, problem)
+            )
+
     # ---------------------------------------------------------------------------------- export
 
     def export_data(self) -> dict[str, Any]:
         """Return progress and every submission with its source and its judgement."""
-        return {
-            "format_version": EXPORT_VERSION,
-            "catalogue": self.catalogue,
-            "progress": [progress.to_json() for progress in self.load_progress().values()],
-            "submissions": [
-                self._export_submission(submission) for submission in self.list_submissions()
-            ],
-        }
+        return export_practice(self, self.catalogue)
 
-    def write_zip(self, path: Path) -> None:
+    def write_zip(self, file: Path | IO[bytes]) -> None:
         """Write `practice.json`, and each submission as a file of its own, byte for byte."""
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr("practice.json", json.dumps(self.export_data(), indent=2))
-            for submission in self.list_submissions():
-                label = f"{submission.kind}-{submission.code or 'not-judged'}"
-                name = f"{submission.problem}/{submission.number:05}-{label}.py"
-                archive.writestr(name, self.load_source(submission.number))
+        write_practice_zip(self, file)
 
-    def _export_submission(self, submission: Submission) -> dict[str, Any]:
-        judgement = self.load_judgement(submission.number)
-        return {
-            **submission.to_json(),
-            **_source_json(self.load_source(submission.number)),
-            "judgement": None if judgement is None else judgement.to_json(),
-        }
+
+def export_practice(store: PracticeStore, catalogue: str) -> dict[str, Any]:
+    """Return progress and every submission of a store with its source and its judgement."""
+    submissions = []
+    for submission in store.list_submissions():
+        judgement = store.load_judgement(submission.number)
+        submissions.append(
+            {
+                **submission.to_json(),
+                **_source_json(store.load_source(submission.number)),
+                "judgement": None if judgement is None else judgement.to_json(),
+            }
+        )
+    return {
+        "format_version": EXPORT_VERSION,
+        "catalogue": catalogue,
+        "progress": [progress.to_json() for progress in store.load_progress().values()],
+        "submissions": submissions,
+    }
+
+
+def write_practice_zip(store: PracticeStore, file: Path | IO[bytes]) -> None:
+    """Write `practice.json`, and each submission as a file of its own, byte for byte."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("practice.json", json.dumps(store.export_data(), indent=2))
+        for submission in store.list_submissions():
+            label = f"{submission.kind}-{submission.code or 'not-judged'}"
+            name = f"{submission.problem}/{submission.number:05}-{label}.py"
+            archive.writestr(name, store.load_source(submission.number))
 
 
 def open_store(folder: Path | None = None, catalogue: str = "") -> ProgressStore:
@@ -296,7 +412,7 @@ def _submission_of_row(row: tuple[Any, ...]) -> Submission:
     return replace(submission, passed=bool(submission.passed), counts=bool(submission.counts))
 
 
-def _decode_judgement(body: bytes | None) -> Judgement | None:
+def decode_judgement(body: bytes | None) -> Judgement | None:
     """Return a judgement; one that cannot be decoded counts as missing and can be repeated."""
     if body is None:
         return None
@@ -314,6 +430,7 @@ def _source_json(source: bytes) -> dict[str, str]:
         return {"source_base64": base64.b64encode(source).decode()}
 
 
-def _utc_now() -> str:
+def utc_now() -> str:
+    """Return the time as submissions store it."""
     # Milliseconds: two problems may be started within one second, and the order matters.
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -9,7 +9,7 @@ from shardlab.catalogue.problem import Problem
 from shardlab.catalogue.tracks import Catalogue, load_catalogue
 from shardlab.course.progress import ProblemProgress, list_progress, next_problem
 from shardlab.course.solution_file import default_path, write_starter
-from shardlab.course.store import ProgressStore, open_store
+from shardlab.course.store import PracticeStore, open_store
 from shardlab.errors import StoreError
 from shardlab.sandbox.process import Level, SandboxPool
 
@@ -34,7 +34,7 @@ class Workbook:
     """One user's work on one catalogue."""
 
     catalogue: Catalogue
-    store: ProgressStore
+    store: PracticeStore
 
     # --------------------------------------------------------------------------------- problems
 
@@ -123,10 +123,14 @@ class Workbook:
         texts = problem.hints[: self.store.progress_of(problem.slug).hints]
         return tuple(Hint(n, len(problem.hints), text) for n, text in enumerate(texts, 1))
 
+    def has_solution_access(self, problem: Problem) -> bool:
+        """Return whether the solution is shown: after a pass, or after the second request."""
+        progress = self.store.progress_of(problem.slug)
+        return progress.is_solved or progress.solution_requests >= _SOLUTION_REQUESTS
+
     def request_solution(self, problem: Problem) -> str | None:
         """Return the reference solution after a pass, or at the second request; else None."""
-        progress = self.store.progress_of(problem.slug)
-        if progress.is_solved or progress.solution_requests >= _SOLUTION_REQUESTS:
+        if self.has_solution_access(problem):
             return problem.read_text("solution.py")
         n_requests = self.store.record_solution_request(problem.slug)
         return problem.read_text("solution.py") if n_requests >= _SOLUTION_REQUESTS else None
@@ -141,7 +145,7 @@ class Workbook:
         from shardlab.judge.worker_pool import open_worker_pool
 
         # The catalogue has the reference solutions, the store the seeds of the hidden cases.
-        hidden = [self.catalogue.folder, self.store.path.parent]
+        hidden = [self.catalogue.folder, self.store.folder]
         return open_worker_pool(level, hidden, at_least=level or "C")
 
 

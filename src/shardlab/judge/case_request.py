@@ -38,6 +38,7 @@ class CaseRequest:
     case: Case
     reference: Reference
     inputs: Mapping[str, Any]
+    has_counted_inputs: bool = False  # 1, 2, 3, ... in place of the fractions that were drawn
 
     @property
     def kind(self) -> CaseKind:

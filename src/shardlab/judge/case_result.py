@@ -7,6 +7,7 @@ from typing import Any
 
 from shardlab.judge import failures
 from shardlab.judge.case_request import CaseRequest
+from shardlab.judge.debug_output import DebugOutput
 from shardlab.judge.grading.grade import Grade, grade_run
 from shardlab.judge.grading.plain_values import grade_value
 from shardlab.judge.grading.requirements import group_by_operation
@@ -38,6 +39,8 @@ class CaseOutcome:
     run: RunResult | None = None
     value: Any = None  # of a part that is called with plain values
     output: str = ""
+    has_debug_calls: bool = False
+    debug_output: DebugOutput | None = None
 
     @property
     def passed(self) -> bool:
@@ -178,6 +181,7 @@ def create_case_result(outcome: CaseOutcome, is_example: bool) -> CaseResult:
         is_example=is_example,
         is_simulated=case.is_simulated,
         output=outcome.output,
+        debug_output=outcome.debug_output,
         facts=_run_facts(outcome),
         number=case.number,
     )

@@ -27,12 +27,13 @@ from shardlab.judge.case_result import (
 )
 from shardlab.judge.cases import Case, make_cases
 from shardlab.judge.counterexample import counterexample_facts
+from shardlab.judge.debug_runs import run_debug_prints, select_printing_cases
 from shardlab.judge.explain import explain_outcomes
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.judge.judgement_size import shorten_judgement
-from shardlab.judge.minimize import RunCase, find_minimal_failure
+from shardlab.judge.minimize import find_minimal_failure
 from shardlab.judge.protocol.requests import WorkerRequest
-from shardlab.judge.protocol.responses import ExportResponse
+from shardlab.judge.protocol.responses import ExportResponse, SimulateResponse
 from shardlab.judge.submission_budget import SubmissionBudget
 from shardlab.judge.submission_source import SubmissionSource, read_submission
 from shardlab.judge.verdict import Verdict
@@ -44,7 +45,6 @@ from shardlab.sandbox.process import ProcessLimits, SandboxPool
 EXAMPLES_SEED = 0
 _EXAMPLE_SCALE, _HIDDEN_SCALE = 1, 2
 _INTERRUPT_SECONDS = 1.0
-_EXAMPLE_NOTE = "jax.debug.print, with the inputs of the example:\n"
 OnCase = Callable[[CaseResult], None]
 
 
@@ -103,7 +103,7 @@ def judge_inputs(
         yield from (failed_outcome(request, submission) for request in requests[:1])
         return
     with _SubmissionRun(pool, problem, submission) as run:
-        yield from run.iterate_outcomes(requests, is_example=False)
+        yield from run.iterate_outcomes(requests)
 
 
 def select_cases(part: Part, seed: int, is_example: bool) -> Sequence[Case]:
@@ -126,20 +126,24 @@ def _judge_cases(
     # Before any process is started: bytes that are no text need none.
     submission = read_submission(source.encode() if isinstance(source, str) else source)
     outcomes: list[CaseOutcome] = []
-    counterexample = None
+    minimal: CaseOutcome | None = None
     rejected_calls: Mapping[str, int] = {}
     if isinstance(submission, Verdict):
         outcomes = [failed_outcome(requests[0], submission)]
     else:
         with _SubmissionRun(pool, problem, submission) as run:
-            for outcome in run.iterate_outcomes(requests, is_example):
+            for outcome in run.iterate_outcomes(requests):
                 outcomes.append(outcome)
                 on_case(create_case_result(outcome, is_example))
             # Only now: a cause is named if it explains every mesh, so it needs all outcomes.
             outcomes = explain_outcomes(outcomes, problem)
             if run.can_continue:
-                counterexample = _find_counterexample(outcomes, seed, run.run_single)
+                minimal = find_minimal_failure(outcomes, seed, run.run_single)
             rejected_calls = run.rejected_calls
+        # Last, so that nothing in a print can change a verdict.
+        outcomes, minimal = _add_debug_outputs(
+            pool, problem, submission, outcomes, minimal, is_example
+        )
     not_judged = cases[len(outcomes) :]
     judgement = Judgement(
         problem=problem.slug,
@@ -150,24 +154,43 @@ def _judge_cases(
         kind=kind,
         cases=tuple(create_case_result(outcome, is_example) for outcome in outcomes),
         not_judged=tuple(f"part {case.part.number}, {case.name}" for case in not_judged),
-        counterexample=counterexample,
+        counterexample=None if minimal is None else _create_counterexample(minimal),
         rejected_calls=rejected_calls,
     )
     return shorten_judgement(judgement)
 
 
-def _find_counterexample(
-    outcomes: Sequence[CaseOutcome], seed: int, run_case: RunCase
-) -> CaseResult | None:
-    """Return the minimal failing case with all its values, None if there is none to show."""
-    outcome = find_minimal_failure(outcomes, seed, run_case)
-    if outcome is None:
-        return None
+def _create_counterexample(outcome: CaseOutcome) -> CaseResult:
+    """Return the minimal failing case with all its values."""
     result = create_case_result(outcome, is_example=True)
     try:
         return replace(result, facts={**result.facts, **counterexample_facts(outcome)})
     except Exception:  # a judgement must not be lost because of its picture
         return result
+
+
+def _add_debug_outputs(
+    pool: SandboxPool,
+    problem: Problem,
+    source: SubmissionSource,
+    outcomes: list[CaseOutcome],
+    minimal: CaseOutcome | None,
+    is_example: bool,
+) -> tuple[list[CaseOutcome], CaseOutcome | None]:
+    """Return the outcomes and the minimal failing case with what `jax.debug.print` prints."""
+    positions = select_printing_cases(outcomes, is_example)
+    limits = _problem_limits(problem)
+    if minimal is not None and minimal.has_debug_calls:
+        (output,) = run_debug_prints(pool, source, limits, [minimal.request], None)
+        minimal = replace(minimal, debug_output=output)
+    if positions:
+        requests = [outcomes[position].request for position in positions]
+        example_of = None if is_example else _example_twin
+        outputs = run_debug_prints(pool, source, limits, requests, example_of)
+        outcomes = list(outcomes)
+        for position, output in zip(positions, outputs, strict=True):
+            outcomes[position] = replace(outcomes[position], debug_output=output)
+    return outcomes, minimal
 
 
 def _draw_requests(problem: Problem, cases: Sequence[Case]) -> list[CaseRequest]:
@@ -242,7 +265,6 @@ class _SubmissionRun:
     def __init__(self, pool: SandboxPool, problem: Problem, source: SubmissionSource) -> None:
         limits = _problem_limits(problem)
         self._problem, self._source = problem, source
-        self._is_example = True  # inputs may be shown
         self._budget = SubmissionBudget(limits)
         self._tracer = WorkerClient(pool, "tracer", self._budget, source)
         self._runner = WorkerClient(pool, "runner", self._budget)
@@ -266,11 +288,8 @@ class _SubmissionRun:
             self._tracer.close()
         self._runner.close()
 
-    def iterate_outcomes(
-        self, requests: Sequence[CaseRequest], is_example: bool
-    ) -> Iterator[CaseOutcome]:
+    def iterate_outcomes(self, requests: Sequence[CaseRequest]) -> Iterator[CaseOutcome]:
         """Yield the outcome of each case, in order; fewer if the submission ends its workers."""
-        self._is_example = is_example
         # A daemon, because a submission in an endless loop must not keep the interpreter alive.
         thread = threading.Thread(target=self._trace_cases, args=(requests,), daemon=True)
         try:
@@ -312,12 +331,17 @@ class _SubmissionRun:
         # The thread still owns the tracer until it has put its last case into the queue.
         if self._thread is not None:
             self._thread.join()
-        self._is_example = True  # the minimal failing case is shown with its inputs
         outcome = self._finish_case(self._trace_case(request))
         return explain_outcomes([outcome], self._problem)[0]
 
     def _finish_case(self, traced: _TracedCase) -> CaseOutcome:
-        return replace(self._run_and_evaluate(traced), output=traced.printed)
+        response = traced.response
+        return replace(
+            self._run_and_evaluate(traced),
+            output=traced.printed,
+            has_debug_calls=isinstance(response, (ExportResponse, SimulateResponse))
+            and response.has_debug_calls,
+        )
 
     def _run_and_evaluate(self, traced: _TracedCase) -> CaseOutcome:
         if traced.response is None:
@@ -354,9 +378,6 @@ class _SubmissionRun:
         tracer_request: WorkerRequest[Any] = request.tracer_request()
         try:
             response = self._tracer.request(tracer_request)
-            printed = self._tracer.printed
-            if isinstance(response, ExportResponse) and response.has_debug_calls:
-                printed += self._debug_output(request)
         except LoadFailed as failure:
             verdict, is_last = failure.verdict, True
         except RequestFailed as failure:
@@ -364,21 +385,10 @@ class _SubmissionRun:
         return _TracedCase(
             request=request,
             response=response,
-            printed=self._tracer.printed if response is None else printed,
+            printed=self._tracer.printed,
             verdict=verdict,
             is_last=is_last,
         )
-
-    def _debug_output(self, request: CaseRequest) -> str:
-        """Return what jax.debug.print prints; for a hidden case, with the example's inputs."""
-        note = ""
-        if not self._is_example:
-            request, note = _example_twin(request), _EXAMPLE_NOTE
-        try:
-            text = self._tracer.request(request.debug_print_request()).printed
-        except (RequestFailed, LoadFailed):
-            return ""  # the case itself has a verdict already
-        return note + text if text else ""
 
     def _put_traced(self, traced: _TracedCase | BaseException) -> None:
         while not self._is_abandoned.is_set():

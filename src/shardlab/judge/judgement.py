@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from shardlab.judge.debug_output import DebugOutput
 from shardlab.judge.verdict import Verdict, sort_by_severity
 
 
@@ -20,21 +21,31 @@ class CaseResult:
     verdicts: tuple[Verdict, ...]
     is_example: bool = False
     is_simulated: bool = False  # more devices than the judge runs on the host
-    output: str = ""  # what the submission printed
+    output: str = ""  # what the submission printed while it was traced
     # Figures of the run: collectives, peak_bytes; values by device and inputs of a small case.
     facts: Mapping[str, Any] = field(default_factory=dict)
     number: int = 0  # in its part; with the part and the seed, enough to replay it
+    debug_output: DebugOutput | None = None  # of jax.debug.print, by device
 
     @property
     def passed(self) -> bool:
         return all(verdict.code == "AC" for verdict in self.verdicts)
 
     def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "verdicts": [verdict.to_json() for verdict in self.verdicts]}
+        return {
+            **vars(self),
+            "verdicts": [verdict.to_json() for verdict in self.verdicts],
+            "debug_output": self.debug_output.to_json() if self.debug_output else None,
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> CaseResult:
-        return cls(**{**data, "verdicts": tuple(map(Verdict.from_json, data["verdicts"]))})
+        output = data.get("debug_output")  # judgements of earlier versions have none
+        fields = {
+            "verdicts": tuple(map(Verdict.from_json, data["verdicts"])),
+            "debug_output": DebugOutput.from_json(output) if output else None,
+        }
+        return cls(**{**data, **fields})
 
 
 @dataclass(frozen=True, kw_only=True)

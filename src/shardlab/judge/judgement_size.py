@@ -27,13 +27,21 @@ class _Lengths:
     n_verdicts: int
     n_lines: int
     output: int
+    device_output: int  # characters by each device
     facts: int  # bytes as JSON; larger ones are dropped
 
 
 _STEPS = (
-    _Lengths(text=4000, n_verdicts=20, n_lines=40, output=16_000, facts=64_000),
-    _Lengths(text=1000, n_verdicts=5, n_lines=12, output=2000, facts=16_000),
-    _Lengths(text=300, n_verdicts=2, n_lines=4, output=200, facts=1000),
+    _Lengths(
+        text=4000,
+        n_verdicts=20,
+        n_lines=40,
+        output=16_000,
+        device_output=2000,
+        facts=64_000,
+    ),
+    _Lengths(text=1000, n_verdicts=5, n_lines=12, output=2000, device_output=500, facts=16_000),
+    _Lengths(text=300, n_verdicts=2, n_lines=4, output=200, device_output=60, facts=1000),
 )
 
 
@@ -64,6 +72,7 @@ def _shorten_case(case: CaseResult, lengths: _Lengths) -> CaseResult:
         case,
         verdicts=tuple(_shorten_verdict(v, lengths) for v in case.verdicts[: lengths.n_verdicts]),
         output=_shorten_text(case.output, lengths.output),
+        debug_output=case.debug_output and case.debug_output.truncate(lengths.device_output),
         facts=_keep_small(case.facts, lengths.facts),
     )
 

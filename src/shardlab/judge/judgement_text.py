@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from shardlab._text.printable import printable_lines, printable_text
 from shardlab._text.units import count_text
 from shardlab.judge.counterexample_picture import RIGHT, WRONG, counterexample_lines
+from shardlab.judge.debug_output import debug_output_text, debug_output_title
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.judge.verdict import Verdict
 from shardlab.render.terminal import DEFAULT_WIDTH, Line, Span, lines_rich, lines_text
@@ -68,6 +69,7 @@ def judgement_lines(
     if judgement.counterexample is not None:
         yield []
         yield from counterexample_lines(judgement.counterexample, width)
+        yield from _output_lines(judgement.counterexample, "minimal failing case", width)
     yield []
     yield from _case_overview(judgement, width)
     for note in judgement.notes:
@@ -82,26 +84,42 @@ def case_lines(case: CaseResult, name: str, width: int) -> Iterator[Line]:
     """Yield the verdicts on one case, and what the submission printed in it."""
     for number, verdict in enumerate(case.verdicts):
         yield from verdict_lines(verdict, name if number == 0 else "", width)
-    yield from _printed_lines(case, "  printed:", width)
+    yield from _output_lines(case, "", width)
 
 
 def _accepted_output(judgement: Judgement, width: int) -> Iterator[Line]:
     """Yield what an accepted submission printed, in the first case on several devices."""
-    printing = [case for case in judgement.cases if case.output.strip()]
+    printing = [case for case in judgement.cases if case.debug_output or case.output.strip()]
     several = [case for case in printing if case.mesh and not case.mesh.endswith("=1")]
-    for case in (several or printing)[:1]:
-        yield from _printed_lines(case, f"  printed ({_case_name(case, judgement)}):", width)
+    by_device = [case for case in several if case.debug_output]
+    for case in (by_device or several or printing)[:1]:
+        yield from _output_lines(case, _case_name(case, judgement), width)
 
 
-def _printed_lines(case: CaseResult, head: str, width: int) -> Iterator[Line]:
-    printed = printable_lines(case.output).splitlines()
-    if printed:
-        yield [Span(text=head, is_faint=True)]
-        for line in printed[:_MAX_PRINTED]:
-            yield [Span(text=f"    {line[: width - 4]}", is_faint=True)]
-        if len(printed) > _MAX_PRINTED:
-            rest = count_text(len(printed) - _MAX_PRINTED, "more line")
-            yield [Span(text=f"    ... {rest}", is_faint=True)]
+def _output_lines(case: CaseResult, case_name: str, width: int) -> Iterator[Line]:
+    """Yield what Python printed, and what the devices printed."""
+    # A part of plain values is called, and not traced.
+    head = "printed while tracing" if case.mesh else "printed"
+    head += f" ({case_name})" if case_name else ""
+    yield from _printed_lines(printable_lines(case.output), head, width)
+    if case.debug_output is not None:
+        head = debug_output_title(case.debug_output, case_name, case.mesh)
+        yield from _printed_lines(debug_output_text(case.debug_output), head, width)
+
+
+def _printed_lines(text: str, head: str, width: int) -> Iterator[Line]:
+    printed = text.splitlines()
+    if not printed:
+        return
+    yield from (
+        [Span(text=line, is_faint=True)]
+        for line in wrap(f"  {head}:", width, subsequent_indent="  ")
+    )
+    for line in printed[:_MAX_PRINTED]:
+        yield [Span(text=f"    {line[: width - 4]}", is_faint=True)]
+    if len(printed) > _MAX_PRINTED:
+        rest = count_text(len(printed) - _MAX_PRINTED, "more line")
+        yield [Span(text=f"    ... {rest}", is_faint=True)]
 
 
 def verdict_lines(verdict: Verdict, case_name: str, width: int) -> Iterator[Line]:

@@ -64,10 +64,10 @@ def _draw_smaller(requests: Sequence[CaseRequest], seed: int) -> Iterator[CaseRe
 def _simplify_inputs(outcome: CaseOutcome, run_case: RunCase) -> CaseOutcome:
     """Return the same failure with integers instead of fractions, if it still fails with them."""
     request = outcome.request
-    integers = {name: _count_up(value) for name, value in request.inputs.items()}
+    integers = count_up_inputs(request.inputs)
     if _are_same_inputs(integers, request.inputs):
         return outcome
-    simplified_request = replace(request, inputs=integers)
+    simplified_request = replace(request, inputs=integers, has_counted_inputs=True)
     try:
         # 1, 2, 3, ... instead of fractions can overflow, for example in a deep stack of layers.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -91,6 +91,11 @@ def _is_finite(expected: Any) -> bool:
 
 def _verdict_causes(outcome: CaseOutcome) -> list[str]:
     return [verdict.cause for verdict in outcome.verdicts]
+
+
+def count_up_inputs(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return inputs whose fractions are replaced by 1, 2, 3, ..."""
+    return {name: _count_up(value) for name, value in inputs.items()}
 
 
 def _count_up(value: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardlab._text.printable import printable_data
+from shardlab.judge.debug_output import debug_output_text
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.judge.verdict import VERDICTS, Verdict
 
@@ -62,7 +63,8 @@ def _test_entry(case: CaseResult) -> dict[str, Any]:
         "name": f"part {case.part}, {case.name}",
         "status": status,
         "message": None if case.passed else "\n".join(map(str, case.verdicts)),
-        "output": _truncate_output(case.output) if case.output else None,
+        "output": _truncate_output(_printed_text(case)) or None,
+        "debug_output": case.debug_output.to_json() if case.debug_output else None,
         "test_code": _call_text(case),
         "task_id": case.part,
         "verdicts": [_verdict_entry(verdict) for verdict in case.verdicts],
@@ -84,6 +86,12 @@ def _call_text(case: CaseResult) -> str:
     call = str(case.facts.get("call", "")) or case.name
     inputs = [f"{value['name']} = {value['text']}" for value in case.facts.get("inputs", ())]
     return "\n".join([*inputs, f"{call}  # {case.mesh}" if case.mesh else call])
+
+
+def _printed_text(case: CaseResult) -> str:
+    """Return what was printed while tracing, then what each device printed."""
+    devices = debug_output_text(case.debug_output) if case.debug_output else ""
+    return case.output + devices
 
 
 def _truncate_output(output: str) -> str:

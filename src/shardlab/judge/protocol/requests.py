@@ -23,6 +23,7 @@ from shardlab.judge.protocol.reports import (
 )
 from shardlab.judge.protocol.responses import (
     CallResponse,
+    DebugPrintResponse,
     DoctestResponse,
     Encoded,
     ExportResponse,
@@ -204,7 +205,7 @@ class ScriptRequest(WorkerRequest[ScriptResponse]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DebugPrintRequest(WorkerRequest[ScriptResponse]):
+class DebugPrintRequest(WorkerRequest[DebugPrintResponse]):
     """Run a function for what `jax.debug.print` prints in it, with inputs that may be shown."""
 
     message_type: ClassVar[str] = "debug_print"
@@ -219,11 +220,11 @@ class DebugPrintRequest(WorkerRequest[ScriptResponse]):
     def _decode(cls, fields: Fields, buffers: tuple[bytes, ...]) -> DebugPrintRequest:
         return cls(call=FunctionCall.read_fields(fields), arrays=buffers)
 
-    def parse_response(self, frame: Frame) -> ScriptResponse:
-        return ScriptResponse.from_frame(frame)
+    def parse_response(self, frame: Frame) -> DebugPrintResponse:
+        return DebugPrintResponse.from_frame(frame)
 
-    def error_response(self, error: ExceptionReport) -> ScriptResponse:
-        return ScriptResponse(error=error)
+    def error_response(self, error: ExceptionReport) -> DebugPrintResponse:
+        return DebugPrintResponse(error=error)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,6 +31,9 @@ from shardlab.sandbox.fields import Fields
 from shardlab.sandbox.frame import Frame, InvalidFrame
 
 MAX_PRINTED = 1 << 20
+# Of jax.debug.print, in one case.
+MAX_PRINTING_DEVICES, MAX_DEVICE_CHARACTERS = 16, 2000
+MAX_PLACE, _MAX_DEVICE_COUNT = 200, 1 << 20
 _NO_FLOW = ProgramFlow()
 Encoded = tuple[dict[str, Any], Sequence[bytes]]  # the fields of a message, and its buffers
 
@@ -122,6 +125,7 @@ class SimulateResponse(WorkerResponse):
     result: RunResult | None = None
     findings: tuple[FindingReport, ...] = ()
     n_unchecked: int = 0
+    has_debug_calls: bool = False
 
     def _encode(self) -> Encoded:
         result, buffers = self.result.encode() if self.result else (None, ())
@@ -129,6 +133,7 @@ class SimulateResponse(WorkerResponse):
             "result": result,
             "findings": [finding.to_json() for finding in self.findings],
             "n_unchecked": self.n_unchecked,
+            "has_debug_calls": self.has_debug_calls,
         }
         return content, buffers
 
@@ -140,6 +145,7 @@ class SimulateResponse(WorkerResponse):
             result=_read_optional_result(fields, frame, devices),
             findings=FindingReport.read_list(fields),
             n_unchecked=fields.integer("n_unchecked"),
+            has_debug_calls=fields.boolean("has_debug_calls"),
         )
         fields.finish()
         return response
@@ -220,6 +226,51 @@ class ScriptResponse(WorkerResponse):
     def from_frame(cls, frame: Frame) -> ScriptResponse:
         fields, error = _open_response(frame, cls.message_type, max_buffers=0)
         response = cls(error=error, printed=fields.text("printed", MAX_PRINTED))
+        fields.finish()
+        return response
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceText:
+    """What one device has printed; `place` is its coordinate, empty outside of a shard_map."""
+
+    place: str
+    text: str
+    is_truncated: bool = False
+
+    @classmethod
+    def read_fields(cls, fields: Fields) -> DeviceText:
+        device_text = cls(
+            place=fields.text("place", MAX_PLACE),
+            text=fields.text("text", MAX_DEVICE_CHARACTERS),
+            is_truncated=fields.boolean("is_truncated"),
+        )
+        fields.finish()
+        return device_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class DebugPrintResponse(WorkerResponse):
+    """What `jax.debug.print` has printed by device, and what a callback raised. No verdict."""
+
+    message_type: ClassVar[str] = "debug_printed"
+    devices: tuple[DeviceText, ...] = ()
+    n_devices: int = 0  # that printed, also those that are left out
+
+    def _encode(self) -> Encoded:
+        return {"devices": [vars(text) for text in self.devices], "n_devices": self.n_devices}, ()
+
+    @classmethod
+    def from_frame(cls, frame: Frame) -> DebugPrintResponse:
+        fields, error = _open_response(frame, cls.message_type, max_buffers=0)
+        response = cls(
+            error=error,
+            devices=tuple(
+                DeviceText.read_fields(device)
+                for device in fields.objects("devices", "device", MAX_PRINTING_DEVICES)
+            ),
+            n_devices=fields.integer("n_devices", _MAX_DEVICE_COUNT),
+        )
         fields.finish()
         return response
 

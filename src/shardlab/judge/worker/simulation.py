@@ -69,6 +69,7 @@ def simulate_submission(
         result=result,
         findings=(*traced.findings, *map(_replica_finding, differing)),
         n_unchecked=traced.n_unchecked,
+        has_debug_calls=traced.has_debug_calls,
     )
 
 

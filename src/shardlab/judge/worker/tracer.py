@@ -8,15 +8,17 @@ exported program, by the runner.
     export    shapes and a mesh -> findings, and the program as bytes
     simulate  values and a large mesh -> the shards of every virtual device
     call      values -> the value that the function returns
-    print     values and a mesh -> what jax.debug.print prints
+    print     values and a mesh -> what jax.debug.print prints, by device
     script    source of a problem's page -> what it prints
     doctest   a page's examples -> those that fail
 """
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from shardlab.judge.protocol.reports import FunctionCall
@@ -136,6 +138,8 @@ class Tracer:
         # Plain values are computed without a mesh, as on a machine with one device.
         with single_device():
             result = function(*arguments)
+            with contextlib.suppress(BaseException):  # what a debug callback raises is no verdict
+                jax.effects_barrier()  # jax.debug.print prints from another thread
         if result is None:
             raise SubmissionError(
                 "no_result",

@@ -55,7 +55,7 @@ class TracedSubmission:
 
     function: Callable[..., Any]
     jitted: Any  # without debug calls
-    printing_jit: Any  # with them
+    printing_jaxpr: Any  # with them
     has_debug_calls: bool
     shapes: list[Any]
     mesh: Mesh | None
@@ -103,10 +103,19 @@ def trace_submission(
     if any(finding.severity == "error" for finding in findings):
         raise SubmissionRejected(None, findings)
     is_printing = has_debug_calls(traced.jaxpr)
+    printing_jaxpr = traced.jaxpr
+    if is_printing:
+        # From here on the program is the one without prints, so that they change no verdict. The
+        # hazards above are those of the program as it is written: a collective that is called for
+        # a print on one device alone blocks real devices, too.
+        jitted = without_debug_calls(traced)
+        with _tracing_context(mesh):
+            traced = jitted.trace(*shapes)
+        observation, findings = check_traced(call.function, traced, shapes)
     return TracedSubmission(
         function=function,
-        jitted=without_debug_calls(traced) if is_printing else jitted,
-        printing_jit=jitted,
+        jitted=jitted,
+        printing_jaxpr=printing_jaxpr,
         has_debug_calls=is_printing,
         shapes=shapes,
         mesh=mesh,

@@ -12,7 +12,11 @@ import numpy as np
 from jax.experimental import io_callback
 
 from shardlab import _jax
-from shardlab.simulator.interpreter.device_context import coordinate_label, run_as_device
+from shardlab.simulator.interpreter.device_context import (
+    coordinate_label,
+    has_labels,
+    run_as_device,
+)
 from shardlab.simulator.interpreter.stacked_array import (
     Dim,
     MeshAxes,
@@ -37,10 +41,11 @@ def debug_print_rule(axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[
     """`jax.debug.print`; each line starts with the coordinate of the device that prints it."""
     params = eqn.params
     call = _prepare_host_call(axes, axes.in_mesh_order(axes.manual), ins)
+    is_labelled = has_labels()  # here: the callback runs in a thread with another context
 
     def print_per_device(*arrays: Any) -> None:
         for _, args in call.iterate_devices(arrays):
-            label = coordinate_label()
+            label = coordinate_label() if is_labelled else ""
             text = f"[{label}] {params['fmt']}" if label else params["fmt"]
             _jax.print_now(*args, **{**params, "fmt": text})
 

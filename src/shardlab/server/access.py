@@ -1,0 +1,332 @@
+"""Who may call which route: one table, checked before every route of the application.
+
+A route that is not in the table is refused in server mode, and fails a test. Local mode has one
+person on one machine, and no table.
+
+`who` is the role; `resource` says whose the things in the path must be. A resource that is not the
+person's answers as one that does not exist, so that nobody learns what exists. Scripts with an API
+token can call what has a `scope`: read, or submit; everything else needs a signed-in browser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+from urllib.parse import quote
+
+from fastapi import Request
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+
+from shardlab.server.identity import Identity
+from shardlab.server.people.rate_limits import (
+    EXPORTS,
+    SUBMISSIONS,
+    SUBMISSIONS_HOURLY,
+    UPLOADS,
+    RateLimit,
+    person_subject,
+)
+from shardlab.server.people.services import People
+from shardlab.server.person import Person
+
+Who = Literal["everyone", "person", "teacher", "admin"]
+Scope = Literal["read", "submit", "browser"]
+Resource = Literal[
+    "class",
+    "class teacher",
+    "class membership",
+    "class submission",
+    "class member or self",
+    "job",
+    "recording",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """Who may call one route."""
+
+    who: Who
+    resource: Resource | None = None
+    scope: Scope = "browser"
+    limits: tuple[RateLimit, ...] = field(default=())  # per person
+
+
+EVERYONE = Access(who="everyone", scope="read")
+PERSON = Access(who="person", scope="read")
+PERSON_IN_BROWSER = Access(who="person")
+SUBMITTER = Access(who="person", scope="submit", limits=(SUBMISSIONS, SUBMISSIONS_HOURLY))
+TEACHER = Access(who="teacher")
+ADMIN = Access(who="admin")
+CLASS_READER = Access(who="person", resource="class", scope="read")
+CLASS_TEACHER = Access(who="teacher", resource="class teacher")
+CLASS_TEACHER_READS = Access(who="teacher", resource="class teacher", scope="read")
+CLASS_SUBMISSION = Access(who="person", resource="class submission", scope="read")
+COMMENTER = Access(who="person", resource="class submission")
+UPLOADER = Access(who="teacher", resource="class teacher", limits=(UPLOADS,))
+OWN_JOB = Access(who="person", resource="job", scope="read")
+OWN_JOB_CHANGE = Access(who="person", resource="job", scope="submit")
+OWN_RECORDING = Access(who="person", resource="recording", scope="read")
+
+ACCESS: Mapping[str, Access] = {
+    "GET /": EVERYONE,
+    "GET /api/v1/openapi.json": EVERYONE,
+    "GET /health": EVERYONE,
+    # Programs and recordings
+    "GET /lab": EVERYONE,
+    "GET /layout": EVERYONE,
+    # A plan with rules or of an uploaded model takes seconds: not for passers-by.
+    "GET /plan": PERSON,
+    "GET /api/v1/planner": PERSON,
+    "POST /api/v1/plans": PERSON,
+    "POST /api/v1/advice": SUBMITTER,
+    "GET /api/v1/gallery": EVERYONE,
+    "POST /api/v1/edits": SUBMITTER,
+    "GET /api/v1/recordings": PERSON,
+    "POST /api/v1/recordings": SUBMITTER,
+    "POST /api/v1/recordings/files": SUBMITTER,
+    "GET /api/v1/recordings/{recording_id}.html": OWN_RECORDING,
+    "GET /api/v1/recordings/{recording_id}/perfetto.json": OWN_RECORDING,
+    "GET /api/v1/recordings/{recording_id}/source": OWN_RECORDING,
+    "GET /api/v1/recordings/{recording_id}": OWN_RECORDING,
+    "GET /api/v1/jobs/{job_id}": OWN_JOB,
+    "GET /api/v1/jobs/{job_id}/events": OWN_JOB,
+    "POST /api/v1/jobs/{job_id}/cancel": OWN_JOB_CHANGE,
+    # Practice: lessons are open to everyone; the store of a person has that person's work only.
+    "GET /practice": EVERYONE,
+    "GET /practice/export.json": Access(who="person", limits=(EXPORTS,)),
+    "GET /practice/export.zip": Access(who="person", limits=(EXPORTS,)),
+    "GET /practice/{slug}": EVERYONE,
+    "GET /practice/{slug}/layouts/{number}.svg": EVERYONE,
+    "GET /practice/{slug}/predictions/{number}": EVERYONE,
+    "POST /practice/{slug}/run": SUBMITTER,
+    "POST /practice/{slug}/submit": SUBMITTER,
+    "POST /practice/{slug}/draft": PERSON_IN_BROWSER,
+    "POST /practice/{slug}/reset": PERSON_IN_BROWSER,
+    "POST /practice/{slug}/restore": PERSON_IN_BROWSER,
+    "POST /practice/{slug}/load": PERSON_IN_BROWSER,
+    "POST /practice/{slug}/hint": PERSON_IN_BROWSER,
+    "POST /practice/{slug}/solution": PERSON_IN_BROWSER,
+    "GET /practice/{slug}/submissions/{number}": PERSON,
+    "GET /practice/{slug}/submissions/{number}/source.py": PERSON,
+    "GET /practice/{slug}/submissions/{number}/counterexample.svg": PERSON,
+    "GET /practice/{slug}/submissions/{number}/result": PERSON,
+    "GET /practice/{slug}/submissions/{number}/events": PERSON,
+    "POST /practice/{slug}/submissions/{number}/again": SUBMITTER,
+    "POST /practice/{slug}/submissions/{number}/cancel": PERSON_IN_BROWSER,
+    "POST /practice/{slug}/submissions/{number}/debug": SUBMITTER,
+    "GET /practice/{slug}/submissions/{number}/debug/{job_id}": PERSON,
+    "POST /practice/{slug}/submissions/{number}/replay": SUBMITTER,
+    "GET /practice/{slug}/submissions/{number}/replay/{job_id}": PERSON,
+    "GET /api/v1/practice/problems": EVERYONE,
+    "GET /api/v1/practice/problems/{slug}": EVERYONE,
+    "GET /api/v1/practice/problems/{slug}/draft": PERSON,
+    "PUT /api/v1/practice/problems/{slug}/draft": Access(who="person", scope="submit"),
+    "DELETE /api/v1/practice/problems/{slug}/draft": Access(who="person", scope="submit"),
+    "GET /api/v1/practice/problems/{slug}/hints": PERSON,
+    "POST /api/v1/practice/problems/{slug}/hints": Access(who="person", scope="submit"),
+    "POST /api/v1/practice/problems/{slug}/solution": Access(who="person", scope="submit"),
+    "POST /api/v1/practice/problems/{slug}/submissions": SUBMITTER,
+    "GET /api/v1/practice/submissions": PERSON,
+    "GET /api/v1/practice/submissions/{number}": PERSON,
+    "POST /api/v1/practice/submissions/{number}/judge": SUBMITTER,
+    "POST /api/v1/practice/submissions/{number}/replay": SUBMITTER,
+    "POST /api/v1/practice/submissions/{number}/debug": SUBMITTER,
+    "GET /api/v1/practice/export": Access(who="person", scope="read", limits=(EXPORTS,)),
+    # Sign-in and account
+    "GET /sign-in": EVERYONE,
+    "POST /sign-in": EVERYONE,
+    "GET /sign-up": EVERYONE,
+    "POST /sign-up": EVERYONE,
+    "POST /sign-out": PERSON_IN_BROWSER,
+    "GET /account": PERSON_IN_BROWSER,
+    "POST /account/password": PERSON_IN_BROWSER,
+    "POST /account/sessions/{session_id}/end": PERSON_IN_BROWSER,
+    "POST /account/sessions/end-others": PERSON_IN_BROWSER,
+    "POST /account/tokens": PERSON_IN_BROWSER,
+    "POST /account/tokens/{token_id}/revoke": PERSON_IN_BROWSER,
+    "GET /account/export.zip": Access(who="person", limits=(EXPORTS,)),
+    "GET /account/delete": PERSON_IN_BROWSER,
+    "POST /account/delete": PERSON_IN_BROWSER,
+    "GET /api/v1/account": PERSON,
+    "GET /api/v1/account/export": Access(who="person", scope="read", limits=(EXPORTS,)),
+    "POST /api/v1/account/password": PERSON_IN_BROWSER,
+    "POST /api/v1/account/delete": PERSON_IN_BROWSER,
+    "GET /api/v1/account/sessions": PERSON,
+    "DELETE /api/v1/account/sessions/{session_id}": PERSON_IN_BROWSER,
+    "GET /api/v1/account/tokens": PERSON,
+    "POST /api/v1/account/tokens": PERSON_IN_BROWSER,
+    "DELETE /api/v1/account/tokens/{token_id}": PERSON_IN_BROWSER,
+    # Classes
+    "GET /classes": PERSON_IN_BROWSER,
+    "POST /classes": TEACHER,
+    "GET /classes/{class_id}": CLASS_READER,
+    "POST /classes/{class_id}/rename": CLASS_TEACHER,
+    "POST /classes/{class_id}/delete": CLASS_TEACHER,
+    "POST /classes/{class_id}/join-link": CLASS_TEACHER,
+    "POST /classes/{class_id}/members/{person_id}/remove": CLASS_TEACHER,
+    "POST /classes/{class_id}/leave": Access(who="person", resource="class membership"),
+    "GET /classes/{class_id}/matrix.csv": CLASS_TEACHER_READS,
+    "GET /classes/{class_id}/submissions/{number}": CLASS_SUBMISSION,
+    "POST /classes/{class_id}/submissions/{number}/comments": COMMENTER,
+    "POST /classes/{class_id}/submissions/{number}/comments/{comment_id}/delete": COMMENTER,
+    "GET /join/{token}": EVERYONE,
+    "POST /join/{token}": PERSON_IN_BROWSER,
+    "GET /api/v1/classes": PERSON,
+    "POST /api/v1/classes": TEACHER,
+    "GET /api/v1/classes/{class_id}": CLASS_READER,
+    "PATCH /api/v1/classes/{class_id}": CLASS_TEACHER,
+    "DELETE /api/v1/classes/{class_id}": CLASS_TEACHER,
+    "GET /api/v1/classes/{class_id}/members": CLASS_TEACHER_READS,
+    "DELETE /api/v1/classes/{class_id}/members/{person_id}": Access(
+        who="person", resource="class member or self"
+    ),
+    "GET /api/v1/classes/{class_id}/join-link": CLASS_TEACHER,
+    "POST /api/v1/classes/{class_id}/join-link": CLASS_TEACHER,
+    "DELETE /api/v1/classes/{class_id}/join-link": CLASS_TEACHER,
+    "POST /api/v1/join/{token}": PERSON_IN_BROWSER,
+    "GET /api/v1/classes/{class_id}/submissions/{number}": CLASS_SUBMISSION,
+    "POST /api/v1/classes/{class_id}/submissions/{number}/comments": COMMENTER,
+    "DELETE /api/v1/classes/{class_id}/submissions/{number}/comments/{comment_id}": COMMENTER,
+    # Administration
+    "GET /admin": ADMIN,
+    "POST /admin/people/{person_id}/role": ADMIN,
+    "POST /admin/people/{person_id}/reset-password": ADMIN,
+    "POST /admin/people/{person_id}/delete": ADMIN,
+    "GET /api/v1/admin/people": Access(who="admin", scope="read"),
+    "PATCH /api/v1/admin/people/{person_id}": ADMIN,
+    "DELETE /api/v1/admin/people/{person_id}": ADMIN,
+    "GET /api/v1/admin/queue": Access(who="admin", scope="read"),
+}
+
+# What a person whose password an admin has set can do before choosing their own.
+_WITHOUT_OWN_PASSWORD = frozenset({"GET /account", "POST /account/password", "POST /sign-out"})
+
+
+class SignInRequired(Exception):
+    """Nobody is signed in, or not with a password of their own.
+
+    `location` is where the browser goes; empty for the API.
+    """
+
+    def __init__(self, location: str) -> None:
+        super().__init__(location)
+        self.location = location
+
+
+def route_key(request: Request) -> str:
+    """Return the row of the table that a request belongs to."""
+    method = "GET" if request.method == "HEAD" else request.method
+    return f"{method} {request.scope['route'].path_format}"
+
+
+async def check_access(request: Request) -> None:
+    """Raise unless the person may call the route. Every route depends on this."""
+    if request.app.state.settings.is_local:
+        return
+    key = route_key(request)
+    access = ACCESS.get(key)
+    if access is None:
+        raise HTTPException(403)
+    identity: Identity = request.state.identity
+    if identity.is_script:
+        _check_script(identity, access)
+    if access.who == "everyone":
+        return
+    person = identity.person
+    if person is None:
+        raise SignInRequired(_sign_in_location(request))
+    if identity.must_change_password and key not in _WITHOUT_OWN_PASSWORD:
+        raise SignInRequired("" if request.url.path.startswith("/api/") else "/account")
+    if not _has_role(person, access.who):
+        raise HTTPException(403)
+    people: People = request.app.state.people
+    if access.resource is not None:
+        check = RESOURCE_CHECKS[access.resource]
+        if not await run_in_threadpool(check, people, request, person):
+            raise HTTPException(404)
+    for limit in access.limits:
+        await run_in_threadpool(people.limits.count, limit, person_subject(person.id))
+
+
+def _check_script(identity: Identity, access: Access) -> None:
+    """Raise unless the token exists and has the scope."""
+    if identity.person is None:
+        # Also where everyone may read: a wrong token must not look like a right one.
+        raise SignInRequired("")
+    if access.scope == "browser":
+        raise HTTPException(403, "A token cannot do this. Sign in with a browser.")
+    if access.scope == "submit" and not identity.can_submit:
+        raise HTTPException(403, "This token can read, but not submit.")
+
+
+def _has_role(person: Person, who: Who) -> bool:
+    return {"person": True, "teacher": person.is_teacher, "admin": person.is_admin}[who]
+
+
+def _sign_in_location(request: Request) -> str:
+    if request.url.path.startswith("/api/"):
+        return ""
+    target = request.url.path if request.method == "GET" else "/"
+    if request.method == "GET" and request.url.query:
+        target += f"?{request.url.query}"
+    return f"/sign-in?next={quote(target, safe='')}"
+
+
+# -------------------------------------------------------------------------------- resources
+
+ResourceCheck = Callable[[People, Request, Person], bool]
+
+
+def _number(request: Request, name: str) -> int:
+    """Return a number of the path; one that no row can have for anything else."""
+    text = str(request.path_params.get(name, ""))
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else -1
+
+
+def _is_class_teacher(people: People, request: Request, person: Person) -> bool:
+    teacher = people.classes.teacher_of(_number(request, "class_id"))
+    return teacher is not None and (person.is_admin or teacher == person.id)
+
+
+def _is_member(people: People, request: Request, person: Person) -> bool:
+    return people.classes.is_member(_number(request, "class_id"), person.id)
+
+
+def _is_in_class(people: People, request: Request, person: Person) -> bool:
+    is_teacher = _is_class_teacher(people, request, person)
+    return is_teacher or _is_member(people, request, person)
+
+
+def _sees_class_submission(people: People, request: Request, person: Person) -> bool:
+    class_id, number = _number(request, "class_id"), _number(request, "number")
+    owner = people.classes.submission_owner(class_id, number)
+    return owner is not None and (owner == person.id or _is_class_teacher(people, request, person))
+
+
+def _removes_member(people: People, request: Request, person: Person) -> bool:
+    is_self = _number(request, "person_id") == person.id
+    return _is_class_teacher(people, request, person) or (
+        is_self and _is_member(people, request, person)
+    )
+
+
+def _owns_job(people: People, request: Request, person: Person) -> bool:
+    return people.owner_of_job(str(request.path_params.get("job_id", ""))) == person.id
+
+
+def _owns_recording(people: People, request: Request, person: Person) -> bool:
+    return people.owner_of_recording(str(request.path_params.get("recording_id", ""))) == person.id
+
+
+RESOURCE_CHECKS: Mapping[Resource, ResourceCheck] = {
+    "class": _is_in_class,
+    "class teacher": _is_class_teacher,
+    "class membership": _is_member,
+    "class submission": _sees_class_submission,
+    "class member or self": _removes_member,
+    "job": _owns_job,
+    "recording": _owns_recording,
+}

@@ -1,0 +1,1 @@
+"""The database of `shardlab serve`: tables, connections and versioned migrations."""

@@ -1,0 +1,101 @@
+"""Administration: people and their roles, the queue, failures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import get_args
+
+from fastapi import APIRouter, Request
+from starlette.responses import RedirectResponse, Response
+
+from shardlab.server.api.account import PeopleServices, SignedIn
+from shardlab.server.api.people_models import RowId
+from shardlab.server.page_rendering import render_page
+from shardlab.server.pages.sign_in import TextField
+from shardlab.server.people.accounts import AccountSummary
+from shardlab.server.people.refusals import Refusal
+from shardlab.server.people.services import FailedJob, People, QueueState
+from shardlab.server.person import Role
+
+router = APIRouter(include_in_schema=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewPasswordNotice:
+    """A password that was set for somebody; it is shown once."""
+
+    name: str
+    password: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdminPage:
+    """The context of admin.html."""
+
+    people: tuple[AccountSummary, ...]
+    search: str
+    queue: QueueState
+    failures: tuple[FailedJob, ...]
+    roles: tuple[str, ...] = get_args(Role)
+    new_password: NewPasswordNotice | None = None
+    message: str = ""
+    title: str = "Administration"
+
+
+def _admin_page(people: People, search: str = "") -> AdminPage:
+    return AdminPage(
+        people=people.accounts.list_people(search=search),
+        search=search,
+        queue=people.queue_state(),
+        failures=people.recent_failures(),
+    )
+
+
+@router.get("/admin")
+def show_admin(request: Request, people: PeopleServices, search: str = "") -> Response:
+    return render_page(request, "admin.html", _admin_page(people, search[:40]))
+
+
+def _show_refusal(request: Request, people: People, error: Refusal) -> Response:
+    page = replace(_admin_page(people), message=error.message)
+    return render_page(request, "admin.html", page, status=422)
+
+
+@router.post("/admin/people/{person_id}/role")
+def change_role(
+    person_id: RowId, request: Request, people: PeopleServices, role: TextField = ""
+) -> Response:
+    try:
+        people.accounts.set_role(person_id, role)
+    except Refusal as error:
+        return _show_refusal(request, people, error)
+    return RedirectResponse("/admin", 303)
+
+
+@router.post("/admin/people/{person_id}/reset-password")
+def reset_password(person_id: RowId, request: Request, people: PeopleServices) -> Response:
+    name = people.accounts.get(person_id).name
+    notice = NewPasswordNotice(name=name, password=people.accounts.reset_password(person_id))
+    # No redirect: the password is in this response, and nowhere else.
+    page = replace(_admin_page(people), new_password=notice)
+    return render_page(request, "admin.html", page)
+
+
+@router.post("/admin/people/{person_id}/delete")
+def delete_person(
+    person_id: RowId,
+    request: Request,
+    admin: SignedIn,
+    people: PeopleServices,
+    confirmed_name: TextField = "",
+) -> Response:
+    person = people.accounts.get(person_id)
+    try:
+        if person.id == admin.id:
+            raise Refusal("Delete your own account on the page of your account.")
+        if confirmed_name.strip() != person.name:
+            raise Refusal(f"Type the name {person.name} to delete this account.")
+        people.delete_account(person)
+    except Refusal as error:
+        return _show_refusal(request, people, error)
+    return RedirectResponse("/admin", 303)

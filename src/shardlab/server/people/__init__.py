@@ -1,0 +1,1 @@
+"""Accounts, sessions, tokens and classes of server mode. No HTTP here: pages and API call it."""

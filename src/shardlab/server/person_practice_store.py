@@ -1,0 +1,295 @@
+"""One person's part of the server's database, as the store that the course works with."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import IO, Any
+
+from sqlalchemy import Select, case, delete, func, select
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.orm import Session
+
+from shardlab.course import store as course_store
+from shardlab.course.store import (
+    Draft,
+    Progress,
+    Submission,
+    decode_judgement,
+    export_practice,
+    write_practice_zip,
+)
+from shardlab.errors import UnknownSubmission
+from shardlab.judge.judgement import Judgement
+from shardlab.server.database.engine import Database
+from shardlab.server.database.people_tables import (
+    DraftRow,
+    JudgementRow,
+    ProgressRow,
+    SourceRow,
+    SubmissionRow,
+)
+
+
+@dataclass(frozen=True)
+class PersonPracticeStore:
+    """The submissions, progress and drafts of one person in one catalogue.
+
+    Every query has the person in it: a number of another person's submission is unknown here.
+    """
+
+    database: Database
+    folder: Path
+    person: int
+    catalogue: str = ""
+
+    # ----------------------------------------------------------------------------- submissions
+
+    def add_submission(
+        self, problem: str, content_version: int, source: bytes, *, kind: str, seed: int
+    ) -> int:
+        """Store a submission before it is judged, and return its number."""
+        digest = hashlib.sha256(source).hexdigest()
+        body = zlib.compress(source)
+        with self.database.write() as session:
+            session.execute(
+                insert(SourceRow).values(digest=digest, body=body).on_conflict_do_nothing()
+            )
+            row = SubmissionRow(
+                person=self.person,
+                catalogue=self.catalogue,
+                problem=problem,
+                content_version=content_version,
+                kind=kind,
+                seed=str(seed),
+                source=digest,
+                handed_in=course_store.utc_now(),
+            )
+            session.add(row)
+            session.flush()
+            return row.number
+
+    def save_judgement(self, number: int, judgement: Judgement) -> None:
+        """Store the judgement of a submission; one that counts is never replaced."""
+        values = {
+            "code": judgement.verdict.code,
+            "passed": judgement.passed,
+            "counts": judgement.counts,
+            "judged": course_store.utc_now(),
+            "body": zlib.compress(json.dumps(judgement.to_json()).encode()),
+        }
+        with self.database.write() as session:
+            self._fetch(session, self._submissions(), number)  # else it is another person's
+            row = insert(JudgementRow).values(submission=number, **values)
+            session.execute(
+                row.on_conflict_do_update(
+                    index_elements=[JudgementRow.submission],
+                    set_=values,
+                    where=~JudgementRow.counts,
+                )
+            )
+
+    def list_submissions(self, problem: str | None = None) -> tuple[Submission, ...]:
+        """Return all submissions, or those of one problem, oldest first."""
+        query = self._submissions().order_by(SubmissionRow.number)
+        if problem is not None:
+            query = query.where(SubmissionRow.problem == problem)
+        with self.database.read() as session:
+            return tuple(_submission_of(row[0], row[1]) for row in session.execute(query))
+
+    def get_submission(self, number: int) -> Submission:
+        """Return one submission. Raises `UnknownSubmission`, also for another person's."""
+        with self.database.read() as session:
+            row = self._fetch(session, self._submissions(), number)
+            return _submission_of(row[0], row[1])
+
+    def load_source(self, number: int) -> bytes:
+        """Return the source of a submission. Raises `UnknownSubmission`."""
+        query = select(SourceRow.body).join(SubmissionRow, SubmissionRow.source == SourceRow.digest)
+        with self.database.read() as session:
+            return zlib.decompress(self._fetch(session, query.where(self._is_mine()), number)[0])
+
+    def load_judgement(self, number: int) -> Judgement | None:
+        """Return the judgement; None if it is not judged. Raises `UnknownSubmission`."""
+        with self.database.read() as session:
+            _, row = self._fetch(session, self._submissions(), number)
+            return decode_judgement(None if row is None else row.body)
+
+    def _is_mine(self) -> Any:
+        return (SubmissionRow.person == self.person) & (SubmissionRow.catalogue == self.catalogue)
+
+    def _submissions(self) -> Select[SubmissionRow, JudgementRow]:
+        return (
+            select(SubmissionRow, JudgementRow)
+            .outerjoin(JudgementRow, JudgementRow.submission == SubmissionRow.number)
+            .where(self._is_mine())
+        )
+
+    def _fetch(self, session: Session, query: Any, number: int) -> tuple[Any, ...]:
+        row = session.execute(query.where(SubmissionRow.number == number)).first()
+        if row is None:
+            raise UnknownSubmission(
+                f"Unknown submission {number}.",
+                where="the server's database",
+                fix="the history of the problem lists their numbers.",
+            )
+        return tuple(row)
+
+    # -------------------------------------------------------------------------------- progress
+
+    def load_progress(self) -> Mapping[str, Progress]:
+        """Return the progress of every problem that was started or attempted, by slug."""
+        with self.database.read() as session:
+            attempts = {row[0]: row[1:] for row in session.execute(self._attempts())}
+            rows = session.scalars(select(ProgressRow).where(*self._key(ProgressRow)))
+            notes = {row.problem: row for row in rows}
+        progress = {}
+        for problem in attempts | notes:
+            n_runs, n_submits, solved_when, solved_version = attempts.get(problem, (0, 0, "", 0))
+            row = notes.get(problem)
+            progress[problem] = Progress(
+                problem=problem,
+                path=row.path if row else "",
+                started_when=row.started if row else "",
+                hints=row.hints if row else 0,
+                solution_requests=row.solution_requests if row else 0,
+                n_runs=n_runs,
+                n_submits=n_submits,
+                solved_when=solved_when or "",
+                solved_version=solved_version or 0,
+            )
+        return progress
+
+    def _attempts(self) -> Select[str, Any, Any, Any, Any]:
+        # Attempts are derived from the judgements, and are not stored a second time.
+        is_submit = SubmissionRow.kind == "submit"
+        is_pass = is_submit & JudgementRow.passed
+        return (
+            select(
+                SubmissionRow.problem,
+                func.sum(case((SubmissionRow.kind == "run", 1), else_=0)),
+                func.sum(case((is_submit, 1), else_=0)),
+                func.min(case((is_pass, JudgementRow.judged))),
+                func.max(case((is_pass, SubmissionRow.content_version))),
+            )
+            .join(JudgementRow, JudgementRow.submission == SubmissionRow.number)
+            .where(self._is_mine(), JudgementRow.counts)
+            .group_by(SubmissionRow.problem)
+        )
+
+    def progress_of(self, problem: str) -> Progress:
+        """Return the progress with one problem."""
+        return self.load_progress().get(problem, Progress(problem))
+
+    def latest_problem(self) -> str | None:
+        """Return the problem that was started last; None before the first."""
+        query = (
+            select(ProgressRow.problem)
+            .where(*self._key(ProgressRow), ProgressRow.started != "")
+            .order_by(ProgressRow.started.desc(), ProgressRow.id.desc())
+            .limit(1)
+        )
+        with self.database.read() as session:
+            return session.scalar(query)
+
+    def record_start(self, problem: str, path: Path | None = None) -> None:
+        """Store the time, and the path of a solution file if there is one."""
+        with self.database.write() as session:
+            latest = session.scalar(
+                select(func.max(ProgressRow.started)).where(*self._key(ProgressRow))
+            )
+            row = self._progress_row(session, problem)
+            row.started = max(course_store.utc_now(), _just_after(latest or ""))
+            row.path = row.path if path is None else str(path)
+
+    def record_hint(self, problem: str, number: int) -> None:
+        """Store that the first `number` hints were shown."""
+        with self.database.write() as session:
+            row = self._progress_row(session, problem)
+            row.hints = max(row.hints, number)
+
+    def record_solution_request(self, problem: str) -> int:
+        """Store a request for the solution, and return the number of requests so far."""
+        with self.database.write() as session:
+            row = self._progress_row(session, problem)
+            row.solution_requests += 1
+            return row.solution_requests
+
+    def _progress_row(self, session: Session, problem: str) -> ProgressRow:
+        key = {"person": self.person, "catalogue": self.catalogue, "problem": problem}
+        row = session.scalar(select(ProgressRow).filter_by(**key))
+        if row is None:
+            row = ProgressRow(**key)
+            session.add(row)
+            session.flush()  # sets the defaults
+        return row
+
+    def _key(self, table: type[ProgressRow] | type[DraftRow]) -> tuple[Any, ...]:
+        return (table.person == self.person, table.catalogue == self.catalogue)
+
+    # ---------------------------------------------------------------------------------- drafts
+
+    def save_draft(self, problem: str, source: str) -> Draft:
+        """Replace the draft of a problem."""
+        draft = Draft(problem, source, course_store.utc_now())
+        content = {"source": source, "saved": draft.saved_when}
+        row = insert(DraftRow).values(
+            person=self.person, catalogue=self.catalogue, problem=problem, **content
+        )
+        with self.database.write() as session:
+            session.execute(
+                row.on_conflict_do_update(
+                    index_elements=["person", "catalogue", "problem"], set_=content
+                )
+            )
+        return draft
+
+    def load_draft(self, problem: str) -> Draft | None:
+        """Return the draft of a problem; None if there is none."""
+        query = select(DraftRow).where(*self._key(DraftRow), DraftRow.problem == problem)
+        with self.database.read() as session:
+            row = session.scalar(query)
+            return None if row is None else Draft(row.problem, row.source, row.saved)
+
+    def delete_draft(self, problem: str) -> None:
+        """Remove the draft of a problem."""
+        query = delete(DraftRow).where(*self._key(DraftRow), DraftRow.problem == problem)
+        with self.database.write() as session:
+            session.execute(query)
+
+    # ---------------------------------------------------------------------------------- export
+
+    def export_data(self) -> dict[str, Any]:
+        """Return progress and every submission with its source and its judgement."""
+        return export_practice(self, self.catalogue)
+
+    def write_zip(self, file: Path | IO[bytes]) -> None:
+        """Write `practice.json`, and each submission as a file of its own."""
+        write_practice_zip(self, file)
+
+
+def _submission_of(row: SubmissionRow, judgement: JudgementRow | None) -> Submission:
+    return Submission(
+        number=row.number,
+        problem=row.problem,
+        content_version=row.content_version,
+        kind=row.kind,
+        seed=int(row.seed),
+        when=row.handed_in,
+        code="" if judgement is None else judgement.code,
+        passed=judgement is not None and judgement.passed,
+        counts=judgement is None or judgement.counts,
+    )
+
+
+def _just_after(time: str) -> str:
+    """Return a millisecond later, so that a clock that was set back does not change the order."""
+    if not time:
+        return ""
+    later = datetime.fromisoformat(time) + timedelta(milliseconds=1)
+    return later.isoformat(timespec="milliseconds").replace("+00:00", "Z")

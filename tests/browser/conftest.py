@@ -1,0 +1,150 @@
+"""Browser tests: a real server on loopback and a real Chromium.
+
+`chromium_path()` finds the browser; without one the tests are skipped and `make test` says so. With
+CI set they fail instead, because CI installs the browser.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+ROOT = Path(__file__).parent.parent.parent
+AXE = ROOT / "web" / "node_modules" / "axe-core" / "axe.min.js"
+# Without these Chromium looks up hosts of its own at start.
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+WIDE = {"width": 1440, "height": 900}
+NARROW = {"width": 390, "height": 844}
+SHOTS = os.environ.get("SHARDLAB_SCREENSHOTS")  # a folder; tests write their screenshots there
+
+
+def chromium_path() -> str | None:
+    """Return the path of Chromium or Chrome; None if there is none."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return os.environ.get("SHARDLAB_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    path = chromium_path()
+    if path is None:
+        reason = "Chromium is not installed (apt-get install chromium): no browser test ran"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def lab_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Start `shardlab serve` with an empty data folder, and return its address."""
+    with running_server(tmp_path_factory.mktemp("data")) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def running_server(data_home: Path, *options: str) -> Iterator[str]:
+    command = [sys.executable, "-m", "shardlab", "serve", "--no-open", "--port", "0", *options]
+    environment = {**os.environ, "SHARDLAB_DATA": str(data_home), "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert "http://" in line, f"the server did not start: {line}"
+            yield "http://" + line.split("http://")[1].split("/")[0]
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+class Visit:
+    """A page in Chromium that notices requests to other hosts and errors in the console."""
+
+    def __init__(self, page: Page, url: str) -> None:
+        self.page = page
+        self.url = url
+        self.foreign_requests: list[str] = []
+        self.errors: list[str] = []
+        page.on("request", self._note_request)
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("console", self._note_console)
+
+    def open(self, path: str) -> Page:
+        self.page.goto(self.url + path)
+        return self.page
+
+    def check(self) -> None:
+        """Fail if the page reached another host, or an error was logged."""
+        assert self.foreign_requests == []
+        assert self.errors == []
+
+    def find_accessibility_faults(self) -> list[str]:
+        """Return the serious and critical faults that axe-core finds on the current page."""
+        if not AXE.is_file():
+            pytest.skip("axe-core is not installed (npm ci in web/)")
+        # Evaluated over the debugging protocol: the page's Content-Security-Policy stays as it is.
+        self.page.evaluate(AXE.read_text("utf-8"))
+        result = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        return [
+            f"{fault['id']}: {node['html'][:200]} ({node.get('failureSummary', '')[:300]})"
+            for fault in result["violations"]
+            if fault["impact"] in ("serious", "critical")
+            for node in fault["nodes"]
+        ]
+
+    def take_screenshot(self, name: str) -> None:
+        if SHOTS:
+            Path(SHOTS).mkdir(parents=True, exist_ok=True)
+            self.page.screenshot(path=f"{SHOTS}/{name}.png")
+
+    def _note_request(self, request) -> None:
+        host = urlsplit(request.url).hostname
+        if host not in (None, "127.0.0.1"):
+            self.foreign_requests.append(request.url)
+
+    def _note_console(self, message) -> None:
+        if message.type == "error":
+            self.errors.append(f"{message.text} {message.location.get('url', '')}")
+
+
+@pytest.fixture
+def open_visit(browser: Browser, lab_url: str) -> Iterator:
+    """Return a function that opens a browser window: wide or narrow, light or dark."""
+    contexts = []
+
+    def open_window(
+        viewport=WIDE, scheme="light", scripts=True, motion="no-preference", url=lab_url
+    ) -> Visit:
+        context = browser.new_context(
+            viewport=viewport,
+            color_scheme=scheme,
+            java_script_enabled=scripts,
+            reduced_motion=motion,
+        )
+        context.set_default_timeout(60_000)
+        contexts.append(context)
+        return Visit(context.new_page(), url)
+
+    yield open_window
+    for context in contexts:
+        context.close()

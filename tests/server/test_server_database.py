@@ -1,0 +1,114 @@
+"""The server's database: migrations build exactly the tables, and SQLite is set up safely."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import text
+
+from shardlab.errors import DatabaseUnusable
+from shardlab.server.database import engine as engine_module
+from shardlab.server.database import people_tables  # noqa: F401  its tables belong to the metadata
+from shardlab.server.database.engine import HEAD_REVISION, database_revision, open_database
+from shardlab.server.database.tables import Base, QueueTurnRow
+
+
+@pytest.fixture
+def database(tmp_path):
+    database = open_database(tmp_path)
+    yield database
+    database.close()
+
+
+def test_the_migrations_build_exactly_the_declared_tables(database):
+    with database.engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, Base.metadata) == []
+
+
+def test_the_head_revision_is_the_newest_migration_file():
+    config = Config()
+    folder = Path(engine_module.__file__).parent / "migrations"
+    config.set_main_option("script_location", str(folder))
+    config.set_main_option("path_separator", "os")
+    assert ScriptDirectory.from_config(config).get_heads() == [HEAD_REVISION]
+
+
+def test_sqlite_uses_wal_foreign_keys_and_full_durability(database):
+    with database.read() as session:
+        assert session.execute(text("PRAGMA journal_mode")).scalar() == "wal"
+        assert session.execute(text("PRAGMA foreign_keys")).scalar() == 1
+        assert session.execute(text("PRAGMA synchronous")).scalar() == 2
+
+
+def test_an_error_rolls_the_transaction_back(database):
+    def add_row_and_fail():
+        with database.write() as session:
+            session.add(QueueTurnRow(person=1, turn=1))
+            session.flush()
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        add_row_and_fail()
+    with database.read() as session:
+        assert session.get(QueueTurnRow, 1) is None
+
+
+def test_concurrent_read_modify_write_transactions_lose_no_update(database):
+    with database.write() as session:
+        session.add(QueueTurnRow(person=1, turn=0))
+
+    def add_turns():
+        for _ in range(20):
+            with database.write() as session:
+                row = session.get(QueueTurnRow, 1)
+                row.turn += 1
+
+    threads = [threading.Thread(target=add_turns) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with database.read() as session:
+        assert session.get(QueueTurnRow, 1).turn == 80
+
+
+def test_servers_that_open_a_new_database_at_the_same_time_both_succeed(tmp_path):
+    errors = []
+
+    def open_and_close():
+        try:
+            database = open_database(tmp_path)
+            assert database_revision(database.engine) == HEAD_REVISION
+            database.close()
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=open_and_close) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+
+
+def test_a_database_of_a_newer_shardlab_is_refused_with_a_fix(tmp_path):
+    database = open_database(tmp_path)
+    with database.write() as session:
+        session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    database.close()
+    with pytest.raises(DatabaseUnusable, match="9999") as caught:
+        open_database(tmp_path)
+    assert "upgrade shardlab" in caught.value.fix
+
+
+def test_a_file_that_is_no_database_is_refused_with_a_fix(tmp_path):
+    (tmp_path / "server.db").write_bytes(b"no database" * 200)
+    with pytest.raises(DatabaseUnusable, match="not a database"):
+        open_database(tmp_path)

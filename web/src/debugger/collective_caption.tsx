@@ -1,0 +1,66 @@
+// Below the stage at a collective: what it is, what it costs, and the stepper through its hops.
+
+import { parseDevices } from "../shared/recording.ts";
+import { formatBytes, formatSeconds, plural } from "./format.ts";
+import { transferText } from "./hop_state.ts";
+import { resultHop } from "./navigation.ts";
+import { MANY_DEVICES, useDebugger } from "./state.ts";
+
+export function CollectiveCaption() {
+  const state = useDebugger();
+  const [run, step] = [state.run.value, state.step.value];
+  if (run === null || step === null) return null;
+  if (step.waiting !== null) {
+    const { devices, missing, text } = step.waiting;
+    return (
+      <div class="dbg-caption is-bad">
+        <p><strong>Deadlock: {deviceText(devices)} {parseDevices(devices).length === 1 ? "waits" : "wait"} at line {step.line} for {deviceText(missing)}.</strong></p>
+        <p>{text}</p>
+        {run.recording.failure?.fix && <p>Try: {run.recording.failure.fix}</p>}
+      </div>
+    );
+  }
+  const collective = step.collective;
+  if (collective === null || state.isHidden.value) return null;
+  const last = resultHop(step);
+  const { hop } = state.position.value;
+  const group = collective.groups[state.selectedGroup.value] ?? collective.groups[0] ?? [];
+  const transfer = hop >= 1 && hop < last ? collective.hops[hop - 1]?.[0] : undefined;
+  return (
+    <div class="dbg-caption">
+      <p class="dbg-facts">
+        <strong>{collective.op} over {collective.axes.join(", ")}</strong>
+        <span>{plural(collective.n_groups, "group")} of {collective.group_size}</span>
+        <span>{collective.algorithm}, {plural(collective.n_hops, "hop")}</span>
+        <span>{formatBytes(collective.wire_bytes)} sent per device</span>
+        <span>{collective.seconds === null ? "choose a chip for the time" : `${formatSeconds(collective.seconds)}${run.recording.hardware ? ` on ${run.recording.hardware}` : ""}`}</span>
+      </p>
+      {last > 0 && (
+        <div class="dbg-hops">
+          <label>
+            <span class="visually-hidden">Hop</span>
+            <input type="range" min={0} max={last} value={hop} aria-valuetext={hopLabel(hop, last)} onInput={(event) => state.goTo(state.position.value.step, Number(event.currentTarget.value))} />
+          </label>
+          <span class="dbg-hop-label">{hopLabel(hop, last)}</span>
+          {run.deviceCount > MANY_DEVICES && collective.groups.length > 1 && (
+            <label class="dbg-select"><span>Group</span>
+              <select value={state.selectedGroup.value} onChange={(event) => (state.selectedGroup.value = Number(event.currentTarget.value))}>
+                {collective.groups.map((members, index) => <option key={index} value={index}>{members[0]}, {members[1]}, {"\u2026"}</option>)}
+              </select>
+            </label>
+          )}
+          <span class="dbg-transfer">{transfer ? `${transferText(transfer, group, collective)}${(collective.hops[hop - 1]?.length ?? 0) > 1 ? "; the others likewise" : ""}` : hop === 0 ? "Step forward to move the blocks." : "Every device has its result."}</span>
+        </div>
+      )}
+      {collective.hops_shown < collective.n_hops && <p class="muted">The first {collective.hops_shown} of {collective.n_hops} hops are shown.</p>}
+    </div>
+  );
+}
+
+function deviceText(devices: string): string {
+  return `device${parseDevices(devices).length === 1 ? "" : "s"} ${devices.replaceAll(",", ", ")}`;
+}
+
+function hopLabel(hop: number, last: number): string {
+  return hop === 0 ? "before" : hop === last ? "result" : `hop ${hop} of ${last - 1}`;
+}

@@ -1,0 +1,111 @@
+// The program lab: the viewer with an editor, runs, breaks and comparisons around it.
+
+import { useSignal } from "@preact/signals";
+import { formatBytes, formatSeconds } from "./format.ts";
+import { BreakPanel, ComparePanel } from "./lab_panels.tsx";
+import type { LabState } from "./lab_state.ts";
+import { RunBar } from "./run_bar.tsx";
+import { Viewer } from "./viewer.tsx";
+
+export function Lab({ lab }: { lab: LabState }) {
+  const isDropping = useSignal(false);
+  const tabs = [
+    { id: "break", label: "Break it", content: () => <BreakPanel lab={lab} /> },
+    { id: "compare", label: "Compare", content: () => <ComparePanel lab={lab} /> },
+  ];
+  return (
+    <div
+      class={`dbg${isDropping.value ? " dbg-drop" : ""}`}
+      onDragOver={(event) => {
+        if (!event.dataTransfer?.types.includes("Files")) return;
+        event.preventDefault();
+        isDropping.value = true;
+      }}
+      onDragLeave={() => (isDropping.value = false)}
+      onDrop={(event) => {
+        isDropping.value = false;
+        const file = event.dataTransfer?.files[0];
+        if (file === undefined) return;
+        event.preventDefault();
+        void lab.openFile(file);
+      }}
+    >
+      <RunBar lab={lab} />
+      {lab.isRunning.value && <div class="dbg-progress" />}
+      <Viewer
+        state={lab.viewer}
+        text={lab.text}
+        diagnostics={lab.diagnostics}
+        onRun={() => void lab.run()}
+        tabs={tabs}
+        notice={<Notices lab={lab} />}
+        placeholder={<Welcome lab={lab} />}
+      />
+    </div>
+  );
+}
+
+function Notices({ lab }: { lab: LabState }) {
+  const fault = lab.fault.value;
+  const broken = lab.brokenBy.value;
+  const failure = lab.viewer.run.value?.recording.failure ?? null;
+  // The caption below the devices says who waits for whom.
+  const isDeadlock = lab.viewer.run.value?.steps.some((step) => step.waiting !== null) ?? false;
+  return (
+    <>
+      {fault !== null && (
+        <div class="dbg-notice is-bad" role="alert">
+          <div><strong>{fault.message}</strong>{fault.where && <div>{fault.where}</div>}{fault.fix && <div>Try: {fault.fix}</div>}</div>
+          <button type="button" onClick={() => (lab.fault.value = null)}>Close</button>
+        </div>
+      )}
+      {broken !== null && (
+        <div class="dbg-notice" role="status">
+          <div><strong>Broken on purpose:</strong> {broken.edit.label}. {breakOutcome(lab)}</div>
+          <button type="button" onClick={() => lab.restore()}>Restore</button>
+        </div>
+      )}
+      {fault === null && failure !== null && failure.kind !== "truncated" && !isDeadlock && (
+        <div class="dbg-notice is-bad" role="status"><div><strong>{failure.message}</strong>{failure.fix && <div>Try: {failure.fix}</div>}</div></div>
+      )}
+      <ComparisonNotice lab={lab} />
+    </>
+  );
+}
+
+function breakOutcome(lab: LabState): string {
+  const run = lab.viewer.run.value;
+  if (run?.steps.some((step) => step.waiting !== null)) return "Some devices block forever.";
+  if (run?.recording.failure) return "JAX rejects the program.";
+  const divergent = lab.viewer.divergent.value.size;
+  return divergent > 0 ? `${divergent} of ${run?.deviceCount} devices differ here.` : "Step on to see which devices go wrong.";
+}
+
+function ComparisonNotice({ lab }: { lab: LabState }) {
+  const [before, after] = [lab.viewer.baseline.value, lab.viewer.run.value];
+  if (before === null || after === null || before === after || lab.brokenBy.value !== null) return null;
+  const [a, b] = [before.recording.totals, after.recording.totals];
+  return (
+    <div class="dbg-notice is-quiet" role="status">
+      <div>
+        Run B against A: sent {formatBytes(a.wire_bytes)} {"\u2192"} {formatBytes(b.wire_bytes)}, time {formatSeconds(a.step_s)} {"\u2192"} {formatSeconds(b.step_s)}, memory {formatBytes(a.peak_bytes)} {"\u2192"} {formatBytes(b.peak_bytes)}
+      </div>
+      <button type="button" onClick={() => (lab.viewer.baseline.value = null)}>End the comparison</button>
+    </div>
+  );
+}
+
+function Welcome({ lab }: { lab: LabState }) {
+  if (lab.isRunning.value) return <p class="dbg-empty" role="status">The program runs on virtual devices{"\u2026"}</p>;
+  return (
+    <div class="dbg-welcome">
+      <h2>See every device of your program</h2>
+      <p>Choose a program, or open or drop your own file. Set a mesh and run it: it runs confined on this machine, on as many virtual devices as the mesh has.</p>
+      <ul>
+        <li>Step through the lines and see what each device holds.</li>
+        <li>At a collective, watch who sends what to whom.</li>
+        <li>Break it, and see which devices go wrong or wait.</li>
+      </ul>
+    </div>
+  );
+}

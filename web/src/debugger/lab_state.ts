@@ -1,0 +1,290 @@
+// The lab around the viewer: the program being edited, its mesh and chip, the job that runs it, and pinned runs.
+
+import { batch, computed, effect, signal } from "@preact/signals";
+import type { LineDiagnostic } from "../editor/python_editor.ts";
+import type { Recording } from "../shared/recording.ts";
+import * as api from "./api.ts";
+import { differingDevices, matchingValue } from "./compare_runs.ts";
+import { LoadedRecording } from "./loaded_recording.ts";
+import { countDevices, meshText, parseMesh, type MeshAxes } from "./mesh_grid.ts";
+import { DebuggerState } from "./state.ts";
+
+export interface ProgramSettings {
+  text: string;
+  mesh: string;
+  target: string | null;
+}
+
+export interface Fault {
+  message: string;
+  where: string;
+  fix: string;
+}
+
+const DRAFT_KEY = "shardlab.lab.draft";
+
+export class LabState {
+  readonly viewer = new DebuggerState();
+  readonly text = signal("");
+  readonly mesh = signal("data=4");
+  readonly target = signal<string | null>(null);
+  readonly hardware = signal("tpu-v5e");
+  readonly gallery = signal<api.GalleryEntry[]>([]);
+  readonly exampleSlug = signal<string | null>(null);
+  readonly job = signal<api.Job | null>(null);
+  readonly fault = signal<Fault | null>(null);
+  readonly diagnostics = signal<LineDiagnostic[]>([]);
+  readonly recordingId = signal<string | null>(null);
+  readonly edits = signal<api.ProgramEdit[] | "loading" | null>(null);
+  /** The edit of the run on the stage, and the program as it was before. */
+  readonly brokenBy = signal<{ edit: api.ProgramEdit; settings: ProgramSettings; run: LoadedRecording; id: string | null } | null>(null);
+  readonly meshAxes = computed<MeshAxes | string>(() => parseMesh(this.mesh.value));
+  readonly isRunning = computed(() => this.job.value !== null && ["queued", "running"].includes(this.job.value.state));
+  private runCount = 0;
+
+  constructor(readonly chips: string[]) {
+    // A fault belongs to the text that was run.
+    effect(() => {
+      this.text.value;
+      this.mesh.value;
+      this.diagnostics.value = [];
+      this.edits.value = null;
+    });
+  }
+
+  async start(parameters: URLSearchParams): Promise<void> {
+    try {
+      this.gallery.value = await api.fetchGallery();
+    } catch (error) {
+      this.showError(error);
+    }
+    const recording = parameters.get("recording");
+    if (recording !== null) {
+      await this.openStored(recording);
+      return;
+    }
+    const slug = parameters.get("example");
+    const example = this.gallery.value.find((entry) => entry.slug === slug);
+    if (example !== undefined) this.openExample(example);
+    else if (slug !== null) this.fault.value = { message: `There is no example '${slug}'.`, where: "", fix: "choose one from the list." };
+    else if (!this.restoreDraft() && this.gallery.value[0] !== undefined) this.openExample(this.gallery.value[0]);
+  }
+
+  openExample(example: api.GalleryEntry): void {
+    batch(() => {
+      this.exampleSlug.value = example.slug;
+      this.openProgram({ text: example.source, mesh: example.mesh, target: example.target });
+    });
+    void this.run();
+  }
+
+  openProgram(settings: ProgramSettings): void {
+    batch(() => {
+      this.text.value = settings.text;
+      this.mesh.value = settings.mesh;
+      this.target.value = settings.target;
+      this.brokenBy.value = null;
+      this.fault.value = null;
+    });
+  }
+
+  private async openStored(id: string): Promise<void> {
+    try {
+      this.show(await api.fetchRecording(id), id);
+      this.text.value = this.viewer.run.value?.recording.sources[0]?.text ?? "";
+    } catch (error) {
+      this.showError(error);
+    }
+  }
+
+  /** Open a program (.py) or a recording (.json, .json.gz) from the person's disk. */
+  async openFile(file: File): Promise<void> {
+    try {
+      if (/\.json(\.gz)?$/.test(file.name)) {
+        const recording = await api.readRecordingFile(file);
+        this.brokenBy.value = null;
+        this.show(recording, null);
+        this.text.value = recording.sources[0]?.text ?? "";
+      } else {
+        this.exampleSlug.value = null;
+        this.openProgram({ text: await file.text(), mesh: this.mesh.value, target: null });
+        this.viewer.run.value = null;
+      }
+    } catch (error) {
+      this.showError(error);
+    }
+  }
+
+  show(recording: Recording, id: string | null): void {
+    batch(() => {
+      this.viewer.open(recording);
+      this.recordingId.value = id;
+      this.mesh.value = meshText(recording.mesh);
+      if (recording.hardware !== null) this.hardware.value = recording.hardware;
+      this.fault.value = null;
+    });
+    if (id !== null) history.replaceState(null, "", `?recording=${encodeURIComponent(id)}`);
+  }
+
+  /** Run the program as it is in the editor. */
+  async run(): Promise<void> {
+    if (typeof this.meshAxes.value === "string") {
+      this.fault.value = { message: this.meshAxes.value, where: "", fix: "" };
+      return;
+    }
+    this.saveDraft();
+    const wasBroken = this.brokenBy.value !== null;
+    await this.record({ source: this.text.value, mesh: this.mesh.value, target: this.target.value, hardware: this.hardware.value || null }, (recording, id) => {
+      // Running the program again ends a break; a run pinned for comparison stays.
+      if (wasBroken) {
+        this.brokenBy.value = null;
+        this.viewer.baseline.value = null;
+      }
+      this.show(recording, id);
+    });
+  }
+
+  /** Run the program with one edit of "Break it" and compare with the run on the stage. */
+  async breakIt(edit: api.ProgramEdit): Promise<void> {
+    const intact = this.brokenBy.value?.run ?? this.viewer.run.value;
+    const settings = this.brokenBy.value?.settings ?? { text: this.text.value, mesh: this.mesh.value, target: this.target.value };
+    const intactId = this.brokenBy.value?.id ?? this.recordingId.value;
+    if (intact === null) return;
+    const body = { source: settings.text, mesh: settings.mesh, target: settings.target, hardware: this.hardware.value || null, edit: edit.id };
+    await this.record(body, (recording, id) => {
+      const edits = this.edits.value;
+      batch(() => {
+        this.show(recording, id);
+        this.viewer.baseline.value = intact;
+        this.text.value = recording.sources[0]?.text ?? settings.text;
+        this.brokenBy.value = { edit, settings, run: intact, id: intactId };
+      });
+      this.goToFirstDifference(intact);
+      this.edits.value = edits;
+    });
+  }
+
+  /** Where a break begins to show: the first step that writes other numbers than before. */
+  private goToFirstDifference(intact: LoadedRecording): void {
+    const run = this.viewer.run.value;
+    if (run === null || run.steps.some((step) => step.waiting !== null)) return;
+    const differs = (id: number) => {
+      const match = matchingValue(intact, run, id);
+      return match !== null && differingDevices(intact, match, run, run.values[id]!).length > 0;
+    };
+    const first = run.steps.findIndex((step) => step.writes.some(differs));
+    if (first >= 0) this.viewer.goTo(first);
+  }
+
+  /** Back to the program before the break. */
+  restore(): void {
+    const broken = this.brokenBy.value;
+    if (broken === null) return;
+    const edits = this.edits.value;
+    batch(() => {
+      this.openProgram(broken.settings);
+      this.viewer.baseline.value = null;
+      this.show(broken.run.recording, broken.id);
+    });
+    this.edits.value = edits;
+  }
+
+  private async record(body: api.RecordingRequest, onRecording: (recording: Recording, id: string | null) => void): Promise<void> {
+    this.fault.value = null;
+    this.diagnostics.value = [];
+    // A newer run replaces this one: what an older job still reports is not shown.
+    const run = (this.runCount += 1);
+    try {
+      const job = await api.startRecording(body);
+      this.job.value = job;
+      const ended = await api.followJob(job, (update) => {
+        if (run === this.runCount) this.job.value = update;
+      });
+      if (run === this.runCount) await this.finish(ended, onRecording);
+    } catch (error) {
+      this.job.value = null;
+      this.showError(error);
+    }
+  }
+
+  private async finish(job: api.Job, onRecording: (recording: Recording, id: string | null) => void): Promise<void> {
+    if (job.state === "done" && job.result_url) {
+      const id = decodeURIComponent(job.result_url.split("/").pop()!.replace(/\?.*$/, ""));
+      onRecording(await api.fetchRecording(id), id);
+      // Faults of the program itself are part of the recording.
+      const failure = this.viewer.run.value?.recording.failure;
+      if (failure && this.viewer.run.value?.steps.length === 0) this.fault.value = { message: failure.message, where: failure.where, fix: failure.fix };
+    } else if (job.state === "failed") {
+      throw api.errorFrom(job.error, "The run failed.");
+    }
+    this.job.value = null;
+  }
+
+  async cancel(): Promise<void> {
+    const job = this.job.value;
+    if (job === null) return;
+    try {
+      await api.cancelJob(job.id);
+    } catch (error) {
+      this.showError(error);
+    }
+  }
+
+  async loadEdits(): Promise<void> {
+    if (this.edits.value !== null || this.brokenBy.value !== null) return;
+    this.edits.value = "loading";
+    try {
+      const edits = await api.fetchEdits(this.text.value, this.mesh.value);
+      this.edits.value = edits;
+    } catch (error) {
+      this.edits.value = [];
+      this.showError(error);
+    }
+  }
+
+  pin(): void {
+    this.viewer.baseline.value = this.viewer.run.value;
+  }
+
+  setAxis(index: number, size: number): void {
+    const axes = this.meshAxes.value;
+    if (typeof axes === "string") return;
+    const next = axes.map(([name, old], at): [string, number] => [name, at === index ? Math.max(1, size) : old]);
+    if (countDevices(next) <= 4096) this.mesh.value = meshText(next);
+  }
+
+  moveAxis(from: number, to: number): void {
+    const axes = this.meshAxes.value;
+    if (typeof axes === "string" || from === to) return;
+    const next = axes.slice();
+    next.splice(to, 0, ...next.splice(from, 1));
+    this.mesh.value = meshText(next);
+  }
+
+  private showError(error: unknown): void {
+    const fault = error instanceof api.ApiError ? error : null;
+    this.fault.value = { message: error instanceof Error ? error.message : String(error), where: fault?.where ?? "", fix: fault?.fix ?? "" };
+    if (fault !== null && fault.line > 0) this.diagnostics.value = [{ line: fault.line, severity: "error", message: fault.fix ? `${fault.message}\nTry: ${fault.fix}` : fault.message }];
+  }
+
+  private saveDraft(): void {
+    try {
+      localStorage.setItem(DRAFT_KEY, JSON.stringify({ text: this.text.value, mesh: this.mesh.value, target: this.target.value, example: this.exampleSlug.value }));
+    } catch {
+      // Private windows may refuse; the lab works without drafts.
+    }
+  }
+
+  private restoreDraft(): boolean {
+    try {
+      const draft = JSON.parse(localStorage.getItem(DRAFT_KEY) ?? "null") as (ProgramSettings & { example: string | null }) | null;
+      if (draft === null || typeof draft.text !== "string" || !draft.text) return false;
+      this.exampleSlug.value = draft.example;
+      this.openProgram(draft);
+      void this.run();
+      return true;
+    } catch {
+      return false;
+    }
+  }
+}

@@ -1,0 +1,157 @@
+// A recording with the indices that the views need. Numbers are decoded when they are first shown.
+
+import { parseDevices, type DeviceGroup, type Recording, type Step, type Value } from "../shared/recording.ts";
+import { decodeCells, largestMagnitude, sliceGrid, type Grid } from "./cells.ts";
+import { countDevices, type MeshAxes } from "./mesh_grid.ts";
+
+export interface LiveValue {
+  name: string;
+  value: number;
+  /** The step that wrote it; -1 for an input. */
+  step: number;
+}
+
+export interface LineTotals {
+  steps: number[];
+  collectives: number[];
+  wireBytes: number;
+  flops: number;
+  seconds: number;
+}
+
+export class LoadedRecording {
+  readonly mesh: MeshAxes;
+  readonly deviceCount: number;
+  readonly steps: Step[];
+  readonly values: Value[];
+  private readonly groupIndices = new Map<number, Int32Array>();
+  private readonly decoded = new Map<string, ArrayLike<number>>();
+  private readonly scales = new Map<number, number>();
+  private readonly stepsByLine = new Map<string, LineTotals>();
+
+  constructor(readonly recording: Recording) {
+    this.mesh = recording.mesh;
+    this.deviceCount = countDevices(recording.mesh);
+    this.steps = recording.steps;
+    this.values = recording.values;
+    recording.steps.forEach((step, index) => this.indexStep(step, index));
+  }
+
+  /** Every line on the stack of a step counts it, so that a call site shows the cost of what it calls. */
+  private indexStep(step: Step, index: number): void {
+    const keys = new Set(step.frames.map(([file, line]) => `${file}:${line}`));
+    keys.add(`${step.file}:${step.line}`);
+    for (const key of keys) {
+      let totals = this.stepsByLine.get(key);
+      if (totals === undefined) {
+        totals = { steps: [], collectives: [], wireBytes: 0, flops: 0, seconds: 0 };
+        this.stepsByLine.set(key, totals);
+      }
+      totals.steps.push(index);
+      totals.flops += step.flops;
+      totals.seconds += step.seconds ?? 0;
+      if (step.collective !== null) {
+        totals.collectives.push(index);
+        totals.wireBytes += step.collective.wire_bytes;
+      }
+    }
+  }
+
+  lineTotals(file: number, line: number): LineTotals | null {
+    return this.stepsByLine.get(`${file}:${line}`) ?? null;
+  }
+
+  /** Group index of each device, -1 for a device whose group the recording leaves out. */
+  private groupsOf(value: Value): Int32Array {
+    let indices = this.groupIndices.get(value.id);
+    if (indices === undefined) {
+      indices = new Int32Array(this.deviceCount).fill(-1);
+      value.groups.forEach((group, index) => {
+        for (const device of parseDevices(group.devices)) indices![device] = index;
+      });
+      this.groupIndices.set(value.id, indices);
+    }
+    return indices;
+  }
+
+  groupOf(value: Value, device: number): number {
+    return this.groupsOf(value)[device] ?? -1;
+  }
+
+  groupNumbers(value: Value, group: number): ArrayLike<number> | null {
+    const cells = value.groups[group]?.cells;
+    if (!cells) return null;
+    const key = `${value.id}:${group}`;
+    let numbers = this.decoded.get(key);
+    if (numbers === undefined) {
+      numbers = decodeCells(cells);
+      this.decoded.set(key, numbers);
+    }
+    return numbers;
+  }
+
+  /** The mean of a device whose numbers the recording leaves out. */
+  deviceMean(value: Value, device: number): number | null {
+    if (!value.device_means) return null;
+    const key = `${value.id}:means`;
+    let means = this.decoded.get(key);
+    if (means === undefined) {
+      means = decodeCells(value.device_means);
+      this.decoded.set(key, means);
+    }
+    return means[device] ?? null;
+  }
+
+  groupGrid(value: Value, group: number, leading: number[]): Grid | null {
+    const numbers = this.groupNumbers(value, group);
+    return numbers === null ? null : sliceGrid(numbers, value.groups[group]!.cells!.shape, leading);
+  }
+
+  /** The largest magnitude of a value on any device: one color scale for all devices. */
+  scaleOf(value: Value): number {
+    let scale = this.scales.get(value.id);
+    if (scale === undefined) {
+      const arrays = value.groups.map((_, index) => this.groupNumbers(value, index)).filter((numbers) => numbers !== null);
+      scale = largestMagnitude(arrays);
+      this.scales.set(value.id, scale);
+    }
+    return scale;
+  }
+
+  /** The values that have a name at a step, in the order in which they were first written. */
+  liveValues(step: number): LiveValue[] {
+    const live = new Map<string, LiveValue>();
+    for (const input of this.recording.inputs) live.set(input.name, { name: input.name, value: input.value, step: -1 });
+    for (let index = 0; index <= step && index < this.steps.length; index += 1) {
+      for (const id of this.steps[index]!.writes) {
+        const name = this.values[id]?.name;
+        if (name) live.set(name, { name, value: id, step: index });
+      }
+    }
+    return [...live.values()];
+  }
+
+  collectiveSteps(): number[] {
+    return this.steps.flatMap((step, index) => (step.collective ? [index] : []));
+  }
+
+  axisIndex(name: string): number {
+    return this.mesh.findIndex(([axis]) => axis === name);
+  }
+}
+
+/** "min to max" of a group without reading its numbers. */
+export function isUniform(group: DeviceGroup): boolean {
+  return group.min !== null && group.min === group.max;
+}
+
+/** A short label of a value: its name, or the operation that wrote it. */
+export function valueLabel(recording: LoadedRecording, id: number): string {
+  const value = recording.values[id];
+  if (value === undefined) return "?";
+  if (value.name) return value.name;
+  const output = recording.recording.outputs.find((entry) => entry.value === id);
+  if (output !== undefined) return output.name || "result";
+  const writer = recording.steps.find((step) => step.writes.includes(id));
+  return writer ? (writer.collective?.op ?? writer.op) : `value ${id}`;
+}

@@ -1,0 +1,185 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { parseDevices } from "../shared/recording.ts";
+import { decodeCells, differingCells, sliceGrid } from "./cells.ts";
+import { compareRecordings } from "./compare_runs.ts";
+import { formatBytes, formatNumber, formatSeconds } from "./format.ts";
+import { applyHop, hopStates } from "./hop_state.ts";
+import { LoadedRecording } from "./loaded_recording.ts";
+import { coordinateText, deviceCoordinates, meshGrid, parseMesh, placeDevice } from "./mesh_grid.ts";
+import { nearestStop, nextPosition, previousPosition, stepRuns, stopSteps } from "./navigation.ts";
+import { observeRun } from "./observations.ts";
+import { encodeFloats, fixtureRecording, ringAllReduce } from "./recording_fixture.ts";
+import { tileLayout } from "./tile_layout.ts";
+import { timeTicks, timeToX, xToTime, zoomScale } from "./timeline_scale.ts";
+
+test("cells decode as the numbers that were encoded", () => {
+  const cells = encodeFloats([1.5, -2, 0, Infinity], [2, 2]);
+  assert.deepEqual(Array.from(decodeCells(cells)), [1.5, -2, 0, Infinity]);
+  const integers = { shape: [1], of: "all", as: "i8", data: btoa("\x01\x00\x00\x00\x01\x00\x00\x00") } as const;
+  assert.deepEqual(Array.from(decodeCells({ ...integers, shape: [1] })), [2 ** 32 + 1]);
+});
+
+test("a slice fixes the leading dimensions", () => {
+  const numbers = Array.from({ length: 24 }, (_, index) => index);
+  const grid = sliceGrid(numbers, [2, 3, 2, 2], [1, 2]);
+  assert.deepEqual([grid.rows, grid.columns, Array.from(grid.numbers)], [2, 2, [20, 21, 22, 23]]);
+  assert.deepEqual(Array.from(sliceGrid([7], [], []).numbers), [7]);
+});
+
+test("differing cells ignore equal NaN and mark each other number", () => {
+  const grid = (numbers: number[]) => ({ rows: 1, columns: numbers.length, numbers });
+  assert.deepEqual(differingCells([grid([1, NaN, 3]), grid([1, NaN, 4]), grid([0, NaN, 3])]), [true, false, true]);
+});
+
+test("device sets are ranges", () => {
+  assert.deepEqual(parseDevices("0-3,6,8-9"), [0, 1, 2, 3, 6, 8, 9]);
+  assert.deepEqual(parseDevices(""), []);
+});
+
+test("device numbers are row-major over the mesh", () => {
+  const mesh: [string, number][] = [["data", 2], ["model", 3], ["stage", 4]];
+  assert.deepEqual(deviceCoordinates(mesh, 17), [1, 1, 1]);
+  assert.equal(coordinateText(mesh, 23), "data=1, model=2, stage=3");
+  const grid = meshGrid(mesh);
+  assert.deepEqual([grid.rows, grid.columns, grid.blockRows, grid.blockColumns], [2, 3, 1, 4]);
+  assert.deepEqual(placeDevice(mesh, grid, 17), { row: 1, column: 1, blockRow: 0, blockColumn: 1 });
+});
+
+test("a mesh of one axis is one row", () => {
+  const grid = meshGrid([["data", 8]]);
+  assert.deepEqual(placeDevice([["data", 8]], grid, 5), { row: 0, column: 5, blockRow: 0, blockColumn: 0 });
+});
+
+test("mesh text is parsed, or the fault is named", () => {
+  assert.deepEqual(parseMesh("data=4, model=2"), [["data", 4], ["model", 2]]);
+  assert.match(parseMesh("data=4,data=2") as string, /twice/);
+  assert.match(parseMesh("data:4") as string, /name=size/);
+});
+
+test("no two tiles of a layout overlap and every device has one", () => {
+  const recording = new LoadedRecording(fixtureRecording());
+  for (const mode of ["mesh", "groups"] as const) {
+    const layout = tileLayout(recording, recording.values[2]!, mode);
+    assert.deepEqual(layout.tiles.flatMap((tile) => tile.devices).sort((a, b) => a - b), [0, 1, 2, 3, 4, 5, 6, 7]);
+    for (const first of layout.tiles) {
+      for (const second of layout.tiles) {
+        if (first === second) continue;
+        const apart =
+          first.x + layout.tileWidth <= second.x || second.x + layout.tileWidth <= first.x ||
+          first.y + layout.tileHeight <= second.y || second.y + layout.tileHeight <= first.y;
+        assert.ok(apart);
+      }
+    }
+  }
+});
+
+test("stepping by line stops at the last operation of a line and at each collective", () => {
+  const { steps } = fixtureRecording();
+  assert.deepEqual(stopSteps(steps, { granularity: "operation", overLoops: false }), [0, 1, 2, 3]);
+  assert.deepEqual(stopSteps(steps, { granularity: "line", overLoops: false }), [0, 1, 3]);
+});
+
+test("stepping over loops leaves out all iterations after the first", () => {
+  const { steps } = fixtureRecording();
+  const inLoop = [0, 1, 2].map((iteration) => ({ ...steps[0]!, loop: [["scan", 4, iteration, 3]] as [string, number, number, number][] }));
+  const program = [steps[0]!, ...inLoop, steps[3]!];
+  assert.deepEqual(stopSteps(program, { granularity: "operation", overLoops: true }), [0, 1, 4]);
+  assert.deepEqual(stopSteps(program, { granularity: "operation", overLoops: false }), [0, 1, 2, 3, 4]);
+});
+
+test("stepping passes through the hops of a collective and back", () => {
+  const { steps } = fixtureRecording();
+  const stops = [0, 1, 2, 3];
+  let position = nextPosition(steps, stops, { step: 0, hop: 0 }, true);
+  assert.deepEqual(position, { step: 1, hop: 0 });
+  for (let hop = 1; hop <= 7; hop += 1) position = nextPosition(steps, stops, position, true);
+  assert.deepEqual(position, { step: 1, hop: 7 });
+  assert.deepEqual(nextPosition(steps, stops, position, true), { step: 2, hop: 0 });
+  assert.deepEqual(previousPosition(steps, stops, { step: 2, hop: 0 }, true), { step: 1, hop: 7 });
+  assert.deepEqual(nextPosition(steps, stops, { step: 0, hop: 0 }, false), { step: 1, hop: 7 });
+  assert.deepEqual(nextPosition(steps, stops, { step: 3, hop: 0 }, true), { step: 3, hop: 0 });
+});
+
+test("the nearest stop is at or before the step", () => {
+  assert.deepEqual([0, 2, 4, 5, 99].map((step) => nearestStop([1, 4, 9], step)), [0, 0, 1, 1, 2]);
+});
+
+test("runs of steps are consecutive", () => {
+  const { steps } = fixtureRecording();
+  assert.deepEqual(stepRuns(steps, (step) => step.line), [
+    { key: 5, first: 0, last: 0 },
+    { key: 6, first: 1, last: 1 },
+    { key: 7, first: 2, last: 3 },
+  ]);
+});
+
+test("after a ring all-reduce every chunk on every device contains all devices", () => {
+  const collective = fixtureRecording().steps[1]!.collective!;
+  const states = hopStates(collective);
+  assert.equal(states.length, 7);
+  assert.deepEqual(states[0]!.operand[2], [[2], [2], [2], [2]]);
+  assert.deepEqual(states[1]!.operand[1]![3], [0, 1]);
+  for (const row of states[6]!.operand) for (const slot of row) assert.deepEqual(slot, [0, 1, 2, 3]);
+});
+
+test("an all-to-all moves chunk j of device i to place i of device j", () => {
+  const collective = { ...fixtureRecording().steps[1]!.collective!, op: "all_to_all", group_size: 3 };
+  const hops = [1, 2].map((shift) => [0, 1, 2].map((at) => [at, (at + shift) % 3, (at + shift) % 3, "copy"] as [number, number, number, "copy"]));
+  const last = hopStates({ ...collective, hops }).at(-1)!;
+  assert.deepEqual(last.result, [[[0], [1], [2]], [[0], [1], [2]], [[0], [1], [2]]]);
+});
+
+test("all transfers of one hop read the state before it", () => {
+  const collective = { ...fixtureRecording().steps[1]!.collective!, op: "all_gather", hops: ringAllReduce(4).slice(3) };
+  const states = hopStates(collective);
+  assert.deepEqual(states[1]!.operand[1], [[0], [1], [], []]);
+  assert.deepEqual(applyHop(states[0]!, [], "all_gather"), states[0]);
+});
+
+test("live values are the last ones written under each name", () => {
+  const recording = new LoadedRecording(fixtureRecording());
+  assert.deepEqual(recording.liveValues(0).map((live) => [live.name, live.value]), [["x", 0], ["w", 1], ["partial", 2]]);
+  assert.deepEqual(recording.liveValues(3).map((live) => live.name), ["x", "w", "partial", "y", "loss"]);
+});
+
+test("each device belongs to the group that lists it", () => {
+  const recording = new LoadedRecording(fixtureRecording());
+  assert.deepEqual([0, 3, 4, 7].map((device) => recording.groupOf(recording.values[3]!, device)), [0, 0, 1, 1]);
+});
+
+test("a comparison names collectives gained and lost and devices that differ", () => {
+  const before = new LoadedRecording(fixtureRecording());
+  const broken = fixtureRecording();
+  broken.steps[1]!.collective = null;
+  broken.values[4]!.groups[1]!.cells = encodeFloats([9], []);
+  const comparison = compareRecordings(before, new LoadedRecording(broken));
+  assert.deepEqual(comparison.collectives, [{ label: "psum over model", before: 1, after: 0, bytesBefore: 48, bytesAfter: 0 }]);
+  assert.deepEqual(comparison.outputs, [{ name: "loss", devices: [4, 5, 6, 7], shapesDiffer: false }]);
+});
+
+test("copies that disagree and the first nan are observed once, where they begin", () => {
+  const recording = fixtureRecording();
+  recording.findings = [];
+  recording.values[3]!.groups[1]!.n_nan = 2;
+  const observations = observeRun(new LoadedRecording(recording));
+  assert.deepEqual(observations.map(({ step, line, code }) => [step, line, code]), [[1, 6, "first nan"], [3, 7, "copies disagree"]]);
+  assert.match(observations[0]!.message, /on device 4-7/);
+  assert.deepEqual(observeRun(new LoadedRecording(fixtureRecording())), [], "the finding of line 7 says it already");
+});
+
+test("the time scale maps both ways, zooms within its limits and has round ticks", () => {
+  const scale = { start: 0, end: 2e-3, width: 400 };
+  assert.equal(timeToX(scale, 1e-3), 200);
+  assert.equal(xToTime(scale, 100), 5e-4);
+  const zoomed = zoomScale(scale, 4, 2e-3, 2e-3);
+  assert.ok(Math.abs(zoomed.end - 2e-3) < 1e-12 && Math.abs(zoomed.start - 1.5e-3) < 1e-12);
+  assert.deepEqual(zoomScale(zoomed, 0.01, 1e-3, 2e-3), scale);
+  assert.deepEqual(timeTicks(scale, 4).map((tick) => Math.round(tick * 1e6) + 0), [0, 500, 1000, 1500, 2000]);
+});
+
+test("numbers are short", () => {
+  assert.deepEqual([0, 2.5, -0.12345, 123456.7, 1e-9, NaN].map((number) => formatNumber(number)), ["0", "2.5", "\u22120.1235", "1.2e+5", "1.0e\u22129", "nan"]);
+  assert.deepEqual([1, 1500, 96e9].map(formatBytes), ["1 byte", "1.5 kB", "96.0 GB"]);
+  assert.deepEqual([0, 48e-6, 0.0014913].map(formatSeconds), ["0 s", "48 \u00b5s", "1.49 ms"]);
+});

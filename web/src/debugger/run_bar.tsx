@@ -1,0 +1,171 @@
+// The bar on top of the lab: program, mesh, chip, Run, and what to do with a recording.
+
+import { useSignal } from "@preact/signals";
+import { meshText, parseMesh } from "./mesh_grid.ts";
+import type { LabState } from "./lab_state.ts";
+
+export function RunBar({ lab }: { lab: LabState }) {
+  const gallery = lab.gallery.value;
+  return (
+    <form
+      class="dbg-bar"
+      aria-label="Program and mesh"
+      onSubmit={(event) => {
+        event.preventDefault();
+        void lab.run();
+      }}
+    >
+      <h1 class="visually-hidden">Program lab</h1>
+      <div class="dbg-field">
+        <label for="dbg-example">Program</label>
+        <div class="dbg-inline">
+          <select
+            id="dbg-example"
+            value={lab.exampleSlug.value ?? ""}
+            onChange={(event) => {
+              const example = gallery.find((entry) => entry.slug === event.currentTarget.value);
+              if (example !== undefined) lab.openExample(example);
+            }}
+          >
+            {lab.exampleSlug.value === null && <option value="">your own program</option>}
+            {(["pattern", "hazard"] as const).map((kind) => (
+              <optgroup key={kind} label={kind === "pattern" ? "Patterns" : "Hazards"}>
+                {gallery.filter((entry) => entry.kind === kind).map((entry) => <option key={entry.slug} value={entry.slug}>{entry.title}</option>)}
+              </optgroup>
+            ))}
+          </select>
+          <OpenFile lab={lab} />
+        </div>
+      </div>
+      <MeshField lab={lab} />
+      <div class="dbg-field">
+        <label for="dbg-chip">Chip</label>
+        <select id="dbg-chip" value={lab.hardware.value} onChange={(event) => (lab.hardware.value = event.currentTarget.value)}>
+          {lab.chips.map((chip) => <option key={chip} value={chip}>{chip}</option>)}
+        </select>
+      </div>
+      <div class="dbg-inline">
+        <button type="submit" class="primary dbg-run" disabled={lab.isRunning.value} title="Run the program (Ctrl and Enter)">Run</button>
+        {lab.isRunning.value && <button type="button" onClick={() => void lab.cancel()}>Cancel</button>}
+        <span class="muted" role="status">{runStatus(lab)}</span>
+      </div>
+      <div class="dbg-inline dbg-actions"><RecordingMenu lab={lab} /></div>
+    </form>
+  );
+}
+
+function OpenFile({ lab }: { lab: LabState }) {
+  return (
+    <>
+      <input
+        id="dbg-file"
+        class="visually-hidden"
+        type="file"
+        accept=".py,.json,.gz"
+        aria-label="Open a program or a recording"
+        onChange={(event) => {
+          const file = event.currentTarget.files?.[0];
+          if (file !== undefined) void lab.openFile(file);
+          event.currentTarget.value = "";
+        }}
+      />
+      <button type="button" onClick={() => document.getElementById("dbg-file")?.click()}>Open file</button>
+    </>
+  );
+}
+
+function runStatus(lab: LabState): string {
+  const job = lab.job.value;
+  if (job === null || !lab.isRunning.value) return "";
+  if (job.is_starting) return "starting the workers";
+  if (job.state === "queued") return job.position && job.position > 1 ? `waiting, ${job.position - 1} ahead` : "waiting";
+  const stage = job.progress?.text ?? job.progress?.stage ?? job.progress?.message;
+  return typeof stage === "string" ? stage : "running";
+}
+
+function MeshField({ lab }: { lab: LabState }) {
+  const axes = lab.meshAxes.value;
+  const dragged = useSignal<number | null>(null);
+  const over = useSignal<number | null>(null);
+  return (
+    <div class="dbg-field">
+      <label for="dbg-mesh">Mesh</label>
+      <div class="dbg-inline">
+        <input
+          id="dbg-mesh"
+          class="code"
+          size={18}
+          value={lab.mesh.value}
+          aria-invalid={typeof axes === "string"}
+          onInput={(event) => (lab.mesh.value = event.currentTarget.value)}
+          onBlur={() => {
+            const parsed = parseMesh(lab.mesh.value);
+            if (typeof parsed !== "string") lab.mesh.value = meshText(parsed);
+          }}
+        />
+        {typeof axes !== "string" && (
+          <div class="mesh-chips" role="group" aria-label="Mesh axes">
+            {axes.map(([name, size], index) => (
+              <span
+                key={name}
+                class={`mesh-chip mesh-chip-${index % 8}${over.value === index ? " is-over" : ""}`}
+                draggable
+                title={`Drag to change the order of the axes`}
+                onDragStart={() => (dragged.value = index)}
+                onDragOver={(event) => {
+                  if (dragged.value === null) return;
+                  event.preventDefault();
+                  over.value = index;
+                }}
+                onDragEnd={() => (dragged.value = over.value = null)}
+                onDrop={(event) => {
+                  event.preventDefault();
+                  if (dragged.value !== null) lab.moveAxis(dragged.value, index);
+                  dragged.value = over.value = null;
+                }}
+              >
+                <span class="name">{name}</span>
+                <button type="button" aria-label={`Halve mesh axis ${name}`} disabled={size <= 1} onClick={() => lab.setAxis(index, Math.floor(size / 2))}>{"\u2212"}</button>
+                <span class="size">{size}</span>
+                <button type="button" aria-label={`Double mesh axis ${name}`} onClick={() => lab.setAxis(index, size * 2)}>+</button>
+              </span>
+            ))}
+          </div>
+        )}
+      </div>
+    </div>
+  );
+}
+
+function RecordingMenu({ lab }: { lab: LabState }) {
+  const run = lab.viewer.run.value;
+  const isCopied = useSignal(false);
+  if (run === null) return null;
+  const id = lab.recordingId.value;
+  const save = () => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([JSON.stringify(run.recording)], { type: "application/json" }));
+    link.download = `${run.recording.title.replace(/\W+/g, "-") || "recording"}.json`;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  };
+  const copy = async () => {
+    await navigator.clipboard.writeText(`${location.origin}/lab?recording=${id}`);
+    isCopied.value = true;
+    setTimeout(() => (isCopied.value = false), 2000);
+  };
+  return (
+    <>
+      <button type="button" onClick={() => lab.pin()} title="Keep this run as A and compare the next one with it">Pin as A</button>
+      <details class="dbg-menu">
+        <summary>Share and export</summary>
+        <div>
+          {id !== null && <button type="button" onClick={() => void copy()}>{isCopied.value ? "Link copied" : "Copy a link to this run"}</button>}
+          {id !== null && <a href={`/api/v1/recordings/${id}.html`} download>One offline HTML file</a>}
+          <button type="button" onClick={save}>Recording (JSON)</button>
+          {id !== null && <a href={`/api/v1/recordings/${id}/perfetto.json`} download>Timeline for Perfetto</a>}
+        </div>
+      </details>
+    </>
+  );
+}

@@ -1,0 +1,193 @@
+// Where the tile of each device, or of each group of equal devices, is drawn. World units are CSS pixels at zoom 1.
+
+import type { Value } from "../shared/recording.ts";
+import { parseDevices } from "../shared/recording.ts";
+import type { LoadedRecording } from "./loaded_recording.ts";
+import { meshGrid, placeDevice, type MeshAxes, type MeshGrid } from "./mesh_grid.ts";
+
+export type LayoutMode = "mesh" | "groups";
+
+export interface LayoutOptions {
+  minimumHeight?: number;
+  /** Width and height that the picture may use. */
+  stage?: [width: number, height: number];
+}
+
+export interface Tile {
+  x: number;
+  y: number;
+  group: number;
+  devices: number[];
+}
+
+export interface TileLayout {
+  mode: LayoutMode;
+  tiles: Tile[];
+  tileWidth: number;
+  tileHeight: number;
+  headerHeight: number;
+  width: number;
+  height: number;
+  grid: MeshGrid | null;
+  /** Offsets of blocks, for the labels of mesh axes. */
+  blockWidth: number;
+  blockHeight: number;
+  marginLeft: number;
+  marginTop: number;
+}
+
+const GAP = 10;
+const BLOCK_GAP = 30;
+const HEADER = 18;
+const LABEL_WIDTH = 76;
+
+/** Rows and columns of the numbers that are drawn for a value. */
+export function pictureShape(value: Value): [rows: number, columns: number] {
+  const shape = value.groups.find((group) => group.cells)?.cells?.shape ?? [];
+  return [shape.length > 1 ? shape[shape.length - 2]! : 1, shape.length > 0 ? shape[shape.length - 1]! : 1];
+}
+
+/**
+ * The size of a tile's picture. A number needs 44 by 22 pixels; where so many do not fit `room`, the width that one tile
+ * may have, cells shrink to colors alone, and numbers appear when the reader zooms in. A tile is never a needle.
+ */
+export function tileSize(value: Value, room = 360, minimumHeight = 30): [width: number, height: number] {
+  const [rows, columns] = pictureShape(value);
+  const widest = Math.min(360, Math.max(96, room));
+  const width = Math.min(widest, Math.max(84, columns * 44));
+  const cellWidth = width / columns;
+  const cellHeight = cellWidth >= 30 ? 22 : Math.max(3, Math.min(14, cellWidth));
+  return [width, Math.min(300, Math.max(minimumHeight, rows * cellHeight))];
+}
+
+/**
+ * The layout of a value. With the size of the stage, tiles grow in height where the stage has room:
+ * meshes are usually wider than high, and the stage is not.
+ */
+export function tileLayout(recording: LoadedRecording, value: Value, mode: LayoutMode, options: LayoutOptions = {}): TileLayout {
+  const size = tileSize(value, tileRoom(recording, value, mode, options), options.minimumHeight);
+  const build = (picture: [number, number]) =>
+    mode === "mesh" ? meshLayout(recording, value, picture) : groupLayout(value, picture, options.stage ?? [600, 480]);
+  const layout = build(size);
+  if (options.stage === undefined) return layout;
+  const [width, height] = options.stage;
+  const scale = Math.min(1.5, width / layout.width);
+  const tileRows = new Set(layout.tiles.map((tile) => tile.y)).size;
+  const extra = (height / scale - layout.height) / tileRows;
+  return extra <= 0 ? layout : build([size[0], size[1] + Math.min(extra, size[1] * 1.5)]);
+}
+
+/** The width for one tile if all stand beside each other as the layout wants it, at full size. */
+function tileRoom(recording: LoadedRecording, value: Value, mode: LayoutMode, options: LayoutOptions): number {
+  const [width] = options.stage ?? [1200, 800];
+  if (mode === "groups") return value.groups.length <= 32 ? width / 3 : width / 8;
+  const grid = meshGrid(recording.mesh);
+  const across = (wrappedColumns(recording.mesh, grid) ?? grid.columns) * grid.blockColumns;
+  return (width - (grid.rowAxis === null ? 0 : LABEL_WIDTH) - (grid.blockColumns - 1) * BLOCK_GAP) / across - GAP;
+}
+
+/** One long axis is wrapped: a row of 16 devices does not fit any screen. */
+function wrappedColumns(mesh: MeshAxes, grid: MeshGrid): number | null {
+  return mesh.length === 1 && grid.columns > 8 ? wrapColumns(grid.columns) : null;
+}
+
+function meshLayout(recording: LoadedRecording, value: Value, [tileWidth, pictureHeight]: [number, number]): TileLayout {
+  const tileHeight = pictureHeight + HEADER;
+  const mesh = recording.mesh;
+  let grid = meshGrid(mesh);
+  const wrap = wrappedColumns(mesh, grid);
+  if (wrap !== null) grid = { ...grid, columns: wrap, rows: Math.ceil(grid.columns / wrap) };
+  const marginLeft = grid.rowAxis === null ? 0 : LABEL_WIDTH;
+  const marginTop = (grid.columnAxis === null || wrap !== null ? 0 : 24) + (grid.blockColumnAxes.length ? 24 : 0);
+  const blockWidth = grid.columns * (tileWidth + GAP) + BLOCK_GAP;
+  const blockHeight = grid.rows * (tileHeight + GAP) + BLOCK_GAP;
+  const tiles: Tile[] = [];
+  for (let device = 0; device < recording.deviceCount; device += 1) {
+    const place = placeDevice(mesh, grid, device);
+    const row = wrap === null ? place.row : Math.floor(device / wrap);
+    const column = wrap === null ? place.column : device % wrap;
+    tiles.push({
+      x: marginLeft + place.blockColumn * blockWidth + column * (tileWidth + GAP),
+      y: marginTop + place.blockRow * blockHeight + row * (tileHeight + GAP),
+      group: recording.groupOf(value, device),
+      devices: [device],
+    });
+  }
+  return {
+    mode: "mesh",
+    tiles,
+    tileWidth,
+    tileHeight,
+    headerHeight: HEADER,
+    width: marginLeft + grid.blockColumns * blockWidth - BLOCK_GAP - GAP,
+    height: marginTop + grid.blockRows * blockHeight - BLOCK_GAP - GAP,
+    grid: wrap === null ? grid : null,
+    blockWidth,
+    blockHeight,
+    marginLeft,
+    marginTop,
+  };
+}
+
+/** The devices of one group of a collective, for meshes too large to show every group. */
+export function collectiveLayout(recording: LoadedRecording, value: Value, group: number[]): TileLayout {
+  const columns = group.length <= 8 ? group.length : wrapColumns(group.length);
+  const [tileWidth, tileHeight] = [148, 76 + HEADER];
+  // Rows run to the right and back in turns, so that neighbors on the ring stay neighbors in the picture.
+  const tiles = group.map((device, index): Tile => {
+    const row = Math.floor(index / columns);
+    const column = row % 2 === 0 ? index % columns : columns - 1 - (index % columns);
+    return { x: column * (tileWidth + 26), y: row * (tileHeight + 30), group: recording.groupOf(value, device), devices: [device] };
+  });
+  return {
+    ...groupLayout(value, [tileWidth, tileHeight], [600, 480]),
+    mode: "mesh",
+    tiles,
+    tileWidth,
+    tileHeight,
+    width: columns * (tileWidth + 26) - 26,
+    height: Math.ceil(group.length / columns) * (tileHeight + 30) - 30,
+  };
+}
+
+/** The number of columns with which the tiles are largest on the stage. */
+function bestColumns(count: number, width: number, height: number, [stageWidth, stageHeight]: [number, number]): number {
+  let best = 1;
+  let bestScale = 0;
+  for (let columns = 1; columns <= count; columns += 1) {
+    const scale = Math.min(stageWidth / (columns * width), stageHeight / (Math.ceil(count / columns) * height), 1.5);
+    if (scale > bestScale) [best, bestScale] = [columns, scale];
+  }
+  return best;
+}
+
+function wrapColumns(count: number): number {
+  for (let columns = Math.ceil(Math.sqrt(count * 1.6)); columns > 1; columns -= 1) if (count % columns === 0) return columns;
+  return Math.ceil(Math.sqrt(count));
+}
+
+function groupLayout(value: Value, [tileWidth, pictureHeight]: [number, number], stage: [number, number]): TileLayout {
+  const tileHeight = pictureHeight + HEADER;
+  const count = Math.max(1, value.groups.length);
+  const columns = bestColumns(count, tileWidth + GAP, tileHeight + GAP, stage);
+  const tiles = value.groups.map((group, index): Tile => ({
+    x: (index % columns) * (tileWidth + GAP),
+    y: Math.floor(index / columns) * (tileHeight + GAP),
+    group: index,
+    devices: parseDevices(group.devices),
+  }));
+  return {
+    mode: "groups",
+    tiles,
+    tileWidth,
+    tileHeight,
+    headerHeight: HEADER,
+    width: columns * (tileWidth + GAP) - GAP,
+    height: Math.ceil(count / columns) * (tileHeight + GAP) - GAP,
+    grid: null,
+    blockWidth: 0,
+    blockHeight: 0,
+    marginLeft: 0,
+    marginTop: 0,
+  };
+}

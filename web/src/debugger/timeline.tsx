@@ -1,0 +1,160 @@
+// The timeline: one lane for compute and one for each mesh axis. Exposed communication is solid, overlapped is pale.
+
+import { useSignal, useSignalEffect } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { axisColor, neutralColor } from "../shared/palette.ts";
+import type { TimelineBar } from "../shared/recording.ts";
+import { readTheme, themeVersion, type CanvasTheme } from "./canvas_theme.ts";
+import { formatBytes, formatSeconds } from "./format.ts";
+import { useDebugger, type DebuggerState } from "./state.ts";
+import { timeTicks, timeToX, xToTime, zoomScale, type TimeScale } from "./timeline_scale.ts";
+
+const LANE_HEIGHT = 18;
+const LANE_GAP = 4;
+const AXIS_HEIGHT = 18;
+
+export function Timeline() {
+  const state = useDebugger();
+  const timeline = state.run.value?.recording.timeline ?? null;
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const width = useSignal(0);
+  const range = useSignal<[number, number] | null>(null);
+  const hover = useSignal<{ x: number; y: number; text: string } | null>(null);
+  const lanes = (timeline?.lanes ?? []).filter((lane) => lane.bars.length > 0 || lane.name === "compute");
+  const total = timeline?.total_s ?? 0;
+  const height = lanes.length * (LANE_HEIGHT + LANE_GAP) + AXIS_HEIGHT;
+  const scaleNow = (): TimeScale => ({ start: range.value?.[0] ?? 0, end: range.value?.[1] ?? total, width: width.value });
+
+  useEffect(() => {
+    if (canvas.current === null) return;
+    const observer = new ResizeObserver(() => (width.value = canvas.current?.clientWidth ?? 0));
+    observer.observe(canvas.current);
+    return () => observer.disconnect();
+  }, [timeline]);
+  useEffect(() => void (range.value = null), [timeline]);
+  useSignalEffect(() => {
+    themeVersion.value;
+    const current = state.run.value?.recording.timeline;
+    if (canvas.current === null || width.value === 0 || !current) return;
+    paintTimeline(state, canvas.current, current.lanes.filter((lane) => lane.bars.length > 0 || lane.name === "compute"), {
+      start: range.value?.[0] ?? 0,
+      end: range.value?.[1] ?? current.total_s,
+      width: width.value,
+    });
+  });
+  if (timeline === null || total <= 0) return <p class="dbg-no-timeline">No timeline: choose a chip to estimate times.</p>;
+
+  const barAt = (x: number, y: number): TimelineBar | null => {
+    const lane = lanes[Math.floor(y / (LANE_HEIGHT + LANE_GAP))];
+    if (lane === undefined) return null;
+    const scale = scaleNow();
+    const slack = xToTime(scale, 3) - scale.start;
+    const time = xToTime(scale, x);
+    return lane.bars.find((bar) => time >= bar.start_s - slack && time <= bar.start_s + bar.duration_s + slack) ?? null;
+  };
+  return (
+    <div class="dbg-timeline">
+      <ul class="dbg-lanes" aria-hidden="true">
+        {lanes.map((lane) => <li key={lane.name}>{lane.name}</li>)}
+      </ul>
+      <div class="dbg-timeline-canvas">
+        <canvas
+          ref={canvas}
+          style={{ height: `${height}px` }}
+          role="img"
+          aria-label={timelineSummary(state)}
+          onPointerMove={(event) => {
+            const bar = barAt(event.offsetX, event.offsetY);
+            state.hoveredStep.value = bar?.step ?? null;
+            hover.value = bar === null ? null : { x: event.offsetX, y: event.offsetY, text: barText(state, bar) };
+          }}
+          onPointerLeave={() => {
+            hover.value = null;
+            state.hoveredStep.value = null;
+          }}
+          onClick={(event) => {
+            const bar = barAt(event.offsetX, event.offsetY);
+            if (bar !== null) state.goTo(bar.step);
+          }}
+          onWheel={(event) => {
+            if (!event.ctrlKey && !event.metaKey) return;
+            event.preventDefault();
+            const scale = scaleNow();
+            const zoomed = zoomScale(scale, Math.exp(-event.deltaY * 0.01), xToTime(scale, event.offsetX), total);
+            range.value = [zoomed.start, zoomed.end];
+          }}
+          onDblClick={() => (range.value = null)}
+        />
+        {hover.value !== null && (
+          <div class={`dbg-tooltip above${hover.value.x > width.value * 0.6 ? " is-left" : ""}`} style={{ left: `${hover.value.x}px`, top: `${hover.value.y}px` }} aria-hidden="true">{hover.value.text}</div>
+        )}
+      </div>
+    </div>
+  );
+}
+
+function timelineSummary(state: DebuggerState): string {
+  const totals = state.run.value!.recording.totals;
+  return `Timeline: ${formatSeconds(totals.step_s)} per step, ${formatSeconds(totals.compute_s)} compute, ${formatSeconds(totals.communication_s)} communication. The list of collectives has the same times.`;
+}
+
+function barText(state: DebuggerState, bar: TimelineBar): string {
+  const step = state.run.value!.steps[bar.step];
+  if (step === undefined) return formatSeconds(bar.duration_s);
+  const what = step.collective ? `${step.collective.op} over ${step.collective.axes.join(", ")}, ${formatBytes(step.collective.wire_bytes)}` : step.op;
+  const overlap = step.collective ? (bar.exposed ? ", exposed" : ", overlapped") : "";
+  return `${what}: ${formatSeconds(bar.duration_s)}${overlap}${step.line > 0 ? `, line ${step.line}` : ""}`;
+}
+
+function paintTimeline(state: DebuggerState, canvas: HTMLCanvasElement, lanes: { name: string; bars: TimelineBar[] }[], scale: TimeScale): void {
+  const ratio = globalThis.devicePixelRatio || 1;
+  const height = lanes.length * (LANE_HEIGHT + LANE_GAP) + AXIS_HEIGHT;
+  canvas.width = scale.width * ratio;
+  canvas.height = height * ratio;
+  const context = canvas.getContext("2d")!;
+  context.scale(ratio, ratio);
+  const theme = readTheme(canvas);
+  paintTicks(context, theme, scale, height);
+  const run = state.run.value!;
+  const active = state.activeSteps.value;
+  const current = state.position.value.step;
+  lanes.forEach((lane, index) => {
+    const y = index * (LANE_HEIGHT + LANE_GAP);
+    context.fillStyle = theme.sunken;
+    context.fillRect(0, y, scale.width, LANE_HEIGHT);
+    const axis = run.axisIndex(lane.name);
+    const color = axis < 0 ? neutralColor(2, 3, theme.isDark) : axisColor(axis, 1, 2, theme.isDark);
+    for (const bar of lane.bars) {
+      const x = timeToX(scale, bar.start_s);
+      const width = Math.max(1, timeToX(scale, bar.start_s + bar.duration_s) - x);
+      if (x > scale.width || x + width < 0) continue;
+      context.globalAlpha = axis >= 0 && !bar.exposed ? 0.45 : 1;
+      context.fillStyle = color;
+      context.fillRect(x, y + 2, Math.max(1, width - 0.5), LANE_HEIGHT - 4);
+      context.globalAlpha = 1;
+      if (active.has(bar.step) || state.hoveredStep.value === bar.step) {
+        context.fillStyle = theme.accent;
+        context.fillRect(x, y + LANE_HEIGHT - 2.5, Math.max(2, width), 2.5);
+      }
+      if (bar.step === current) {
+        context.strokeStyle = theme.ink;
+        context.lineWidth = 1.5;
+        context.strokeRect(x - 0.5, y + 0.75, Math.max(3, width + 1), LANE_HEIGHT - 1.5);
+      }
+    }
+  });
+}
+
+function paintTicks(context: CanvasRenderingContext2D, theme: CanvasTheme, scale: TimeScale, height: number): void {
+  context.font = `500 10.5px ${theme.textFont}`;
+  context.textBaseline = "alphabetic";
+  for (const tick of timeTicks(scale, Math.max(2, Math.floor(scale.width / 110)))) {
+    const x = timeToX(scale, tick);
+    context.fillStyle = theme.line;
+    context.fillRect(x, 0, 1, height - 12);
+    context.fillStyle = theme.muted;
+    const text = formatSeconds(tick);
+    const room = context.measureText(text).width;
+    context.fillText(text, Math.max(0, Math.min(scale.width - room, x - room / 2)), height - 2);
+  }
+}
