@@ -18,8 +18,7 @@ from starlette.responses import StreamingResponse
 
 from shardlab.course.store import Submission
 from shardlab.course.workbook import Workbook
-from shardlab.judge.counterexample_picture import counterexample_picture
-from shardlab.render.svg import picture_svg
+from shardlab.judge.counterexample_svg import counterexample_svg
 from shardlab.server.form_reading import Form, text_field
 from shardlab.server.jobs.queue import Job, QueueFull
 from shardlab.server.page_rendering import render_page, render_text
@@ -41,7 +40,7 @@ from shardlab.server.practice.workbooks import (
     person_of,
     workbook_of,
 )
-from shardlab.sharding.layout_picture import layout_svg
+from shardlab.sharding.layout_render import layout_svg
 
 router = APIRouter(include_in_schema=False)
 
@@ -299,7 +298,7 @@ def draw_counterexample(request: Request, slug: str, number: int) -> Response:
     case = judgement.counterexample if judgement is not None else None
     if case is None or not case.facts.get("outputs"):
         raise HTTPException(404, "This submission has no failing case to draw.")
-    svg = picture_svg(counterexample_picture(case))
+    svg = counterexample_svg(case)
     return Response(svg, media_type="image/svg+xml", headers=_PICTURE_HEADERS)
 
 
