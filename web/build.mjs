@@ -41,6 +41,8 @@ const common = {
   logLevel: "warning",
 };
 
+const styleSheets = ["visual.css", "site.css", "debugger.css"].map((name) => join(root, "../src/shardlab/server/static", name));
+
 async function buildTests() {
   const tests = listFiles(join(root, "src")).filter((path) => /\.test\.tsx?$/.test(path));
   await esbuild.build({
@@ -81,7 +83,12 @@ async function buildPages() {
     copyFileSync(join(folder, "files", `${family}-latin-wght-normal.woff2`), join(output, `${name}.woff2`));
     copyFileSync(join(folder, "LICENSE"), join(output, `${name}-license.txt`));
   }
+  // Its style, likewise: the tokens and frames of the pages, then the viewer's own.
+  const css = styleSheets.map((path) => readFileSync(path, "utf-8")).join("\n");
+  const { code } = await esbuild.transform(css, { loader: "css", minify: true, target: "es2022" });
+  writeFileSync(join(output, "recording_page.css"), code);
   const sources = [
+    ...styleSheets,
     join(root, "build.mjs"),
     join(root, "package.json"),
     join(root, "package-lock.json"),

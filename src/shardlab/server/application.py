@@ -26,6 +26,7 @@ from shardlab.server.pages import (
     health,
     home,
     lab,
+    layout,
     practice_list,
     practice_problem,
     practice_submission,
@@ -39,7 +40,7 @@ from shardlab.server.settings import ServerSettings
 from shardlab.server.static_files import VersionedStaticFiles
 
 _ROUTERS = (
-    *(home.router, lab.router, health.router),
+    *(home.router, lab.router, layout.router, health.router),
     # In this order: /practice/export.zip is not a problem.
     *(practice_list.router, practice_submission.router, practice_problem.router),
     *(job_routes.router, recording_routes.router, gallery_routes.router),

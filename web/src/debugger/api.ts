@@ -16,8 +16,12 @@ export interface Job {
   id: string | number;
   kind?: string;
   state: "queued" | "running" | "done" | "failed" | "cancelled";
+  /** In the queue; 1 is next. */
   position: number | null;
-  progress: unknown;
+  /** Whether the workers still start. */
+  is_starting?: boolean;
+  progress: Record<string, unknown> | null;
+  result?: Record<string, unknown> | null;
   result_url: string | null;
   error: unknown;
 }
@@ -77,23 +81,38 @@ export function errorFrom(body: unknown, fallback: string): ApiError {
 }
 
 export async function fetchGallery(): Promise<GalleryEntry[]> {
-  const body = await request("/api/v1/gallery");
-  return (Array.isArray(body) ? body : ((body as { examples?: GalleryEntry[] }).examples ?? [])) as GalleryEntry[];
+  return (await request("/api/v1/gallery")) as GalleryEntry[];
 }
 
 export async function fetchRecording(id: string): Promise<Recording> {
   return (await request(`/api/v1/recordings/${encodeURIComponent(id)}`)) as Recording;
 }
 
-export async function fetchEdits(source: string, mesh: string, target: string | null): Promise<ProgramEdit[]> {
-  const body = await request("/api/v1/edits", { source, mesh, ...(target ? { target } : {}) });
-  return (Array.isArray(body) ? body : ((body as { edits?: ProgramEdit[] }).edits ?? [])) as ProgramEdit[];
+/** The edits of "Break it". Finding them parses the program, so it is a job of a worker too. */
+export async function fetchEdits(source: string, mesh: string): Promise<ProgramEdit[]> {
+  const job = await followJob((await request("/api/v1/edits", { source, mesh })) as Job, () => undefined);
+  if (job.state === "failed") throw errorFrom(job.error, "The program's edits could not be listed.");
+  return (job.result?.edits ?? []) as ProgramEdit[];
 }
 
 export async function startRecording(body: RecordingRequest): Promise<Job> {
-  const answer = (await request("/api/v1/recordings", body)) as { job?: Job | string | number } & Job;
-  const job = answer.job ?? answer;
-  return typeof job === "object" ? job : { id: job, state: "queued", position: null, progress: null, result_url: null, error: null };
+  return (await request("/api/v1/recordings", body)) as Job;
+}
+
+/** Resolve with the job once it has ended. */
+export function followJob(job: Job, onUpdate: (job: Job) => void): Promise<Job> {
+  return new Promise((resolve) => {
+    if (hasEnded(job)) resolve(job);
+    else
+      watchJob(job.id, (update) => {
+        onUpdate(update);
+        if (hasEnded(update)) resolve(update);
+      });
+  });
+}
+
+function hasEnded(job: Job): boolean {
+  return ["done", "failed", "cancelled"].includes(job.state);
 }
 
 export async function cancelJob(id: Job["id"]): Promise<void> {
@@ -101,7 +120,7 @@ export async function cancelJob(id: Job["id"]): Promise<void> {
 }
 
 /** Follow a job to its end. Server-sent events; if the stream breaks, one request per second. */
-export function watchJob(id: Job["id"], onUpdate: (job: Job) => void): () => void {
+function watchJob(id: Job["id"], onUpdate: (job: Job) => void): () => void {
   const events = new EventSource(`/api/v1/jobs/${id}/events`);
   let isClosed = false;
   let timer: ReturnType<typeof setTimeout> | undefined;
@@ -112,7 +131,7 @@ export function watchJob(id: Job["id"], onUpdate: (job: Job) => void): () => voi
   };
   const update = (job: Job) => {
     if (isClosed) return;
-    if (["done", "failed", "cancelled"].includes(job.state)) close();
+    if (hasEnded(job)) close();
     onUpdate(job);
   };
   const poll = async () => {
@@ -125,8 +144,7 @@ export function watchJob(id: Job["id"], onUpdate: (job: Job) => void): () => voi
     if (!isClosed) timer = setTimeout(poll, 1000);
   };
   const read = (event: MessageEvent<string>) => update(JSON.parse(event.data) as Job);
-  events.onmessage = read;
-  for (const name of ["job", "progress", "done", "update"]) events.addEventListener(name, (event) => read(event as MessageEvent<string>));
+  events.addEventListener("job", (event) => read(event as MessageEvent<string>));
   events.onerror = () => {
     if (isClosed) return;
     events.close();

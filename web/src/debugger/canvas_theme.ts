@@ -66,7 +66,7 @@ export function readTheme(element: Element): CanvasTheme {
  */
 export function heatColor(fraction: number, isDark: boolean): string {
   const magnitude = Math.min(1, Math.abs(fraction)) ** 0.8;
-  const [zero, full] = isDark ? [0.25, 0.86] : [0.972, 0.4];
+  const [zero, full] = isDark ? [0.25, 0.8] : [0.972, 0.5];
   const lightness = zero + (full - zero) * magnitude;
   const [chroma, hue] = fraction < 0 ? [0.1 * magnitude, 305] : [0.022 * magnitude, 240];
   return `oklch(${lightness.toFixed(3)} ${chroma.toFixed(3)} ${hue})`;
@@ -80,5 +80,5 @@ export function heatIndex(value: number, scale: number): number {
 /** Whether text on a heat color needs the light ink. */
 export function needsLightText(fraction: number, isDark: boolean): boolean {
   const strength = Math.min(1, Math.abs(fraction)) ** 0.8;
-  return isDark ? strength < 0.55 : strength > 0.5;
+  return isDark ? strength < 0.6 : strength > 0.72;
 }

@@ -1,5 +1,6 @@
 // Below the stage at a collective: what it is, what it costs, and the stepper through its hops.
 
+import { parseDevices } from "../shared/recording.ts";
 import { formatBytes, formatSeconds, plural } from "./format.ts";
 import { transferText } from "./hop_state.ts";
 import { resultHop } from "./navigation.ts";
@@ -10,7 +11,14 @@ export function CollectiveCaption() {
   const [run, step] = [state.run.value, state.step.value];
   if (run === null || step === null) return null;
   if (step.waiting !== null) {
-    return <div class="dbg-caption is-bad"><p><strong>Deadlock.</strong> {step.waiting.text}</p></div>;
+    const { devices, missing, text } = step.waiting;
+    return (
+      <div class="dbg-caption is-bad">
+        <p><strong>Deadlock: {deviceText(devices)} {parseDevices(devices).length === 1 ? "waits" : "wait"} at line {step.line} for {deviceText(missing)}.</strong></p>
+        <p>{text}</p>
+        {run.recording.failure?.fix && <p>Try: {run.recording.failure.fix}</p>}
+      </div>
+    );
   }
   const collective = step.collective;
   if (collective === null || state.isHidden.value) return null;
@@ -47,6 +55,10 @@ export function CollectiveCaption() {
       {collective.hops_shown < collective.n_hops && <p class="muted">The first {collective.hops_shown} of {collective.n_hops} hops are shown.</p>}
     </div>
   );
+}
+
+function deviceText(devices: string): string {
+  return `device${parseDevices(devices).length === 1 ? "" : "s"} ${devices.replaceAll(",", ", ")}`;
 }
 
 function hopLabel(hop: number, last: number): string {

@@ -153,13 +153,19 @@ export class TilePainter {
   }
 
   private paintSummary(tile: Tile, top: number, height: number): void {
-    const { context, layout, theme, value } = this.request;
+    const { context, layout, theme, value, run } = this.request;
     const group = value.groups[tile.group];
-    context.fillStyle = theme.muted;
+    const recorded = group?.mean ?? run.deviceMean(value, tile.devices[0] ?? -1);
+    const mean = recorded === null ? null : Number(recorded);
+    if (mean !== null) {
+      context.fillStyle = theme.heat[heatIndex(mean, this.magnitude)]!;
+      context.fillRect(tile.x, top, layout.tileWidth, height);
+    }
+    context.fillStyle = mean === null ? theme.muted : needsLightText(mean / this.magnitude, theme.isDark) ? "#ffffff" : "#14171c";
     context.textAlign = "center";
     context.textBaseline = "middle";
     context.font = `500 11px ${theme.textFont}`;
-    const text = group?.mean != null ? `mean ${formatNumber(Number(group.mean))}` : "not recorded";
+    const text = mean === null ? "not recorded" : `mean ${formatNumber(mean)}`;
     context.fillText(text, tile.x + layout.tileWidth / 2, top + height / 2, layout.tileWidth - 8);
   }
 
@@ -169,6 +175,7 @@ export class TilePainter {
     const cellHeight = height / grid.rows;
     context.imageSmoothingEnabled = false;
     context.drawImage(this.heatImage(tile.group, grid), tile.x, top, layout.tileWidth, height);
+    if (Math.min(cellWidth, cellHeight) * view.scale >= 10) this.paintCellLines(tile, grid, top, height);
     const hasNumbers = cellWidth * view.scale >= 30 && cellHeight * view.scale >= 13;
     const isMarked = this.differing.length === grid.numbers.length;
     if (!hasNumbers && !isMarked) return;
@@ -192,6 +199,15 @@ export class TilePainter {
       context.fillStyle = isBad ? theme.bad : light ? "#ffffff" : "#14171c";
       context.fillText(formatNumber(number, characters), x + cellWidth / 2, y + cellHeight / 2 + 0.5, cellWidth - 4);
     }
+  }
+
+  private paintCellLines(tile: Tile, grid: Grid, top: number, height: number): void {
+    const { context, layout, theme } = this.request;
+    context.fillStyle = theme.panel;
+    context.globalAlpha = 0.55;
+    for (let column = 1; column < grid.columns; column += 1) context.fillRect(tile.x + (column * layout.tileWidth) / grid.columns - 0.5, top, 1, height);
+    for (let row = 1; row < grid.rows; row += 1) context.fillRect(tile.x, top + (row * height) / grid.rows - 0.5, layout.tileWidth, 1);
+    context.globalAlpha = 1;
   }
 
   /** The heat map of a group as an image of one pixel per number, scaled up by the canvas. */
@@ -234,7 +250,7 @@ export class TilePainter {
     const top = tile.y + layout.headerHeight;
     const height = layout.tileHeight - layout.headerHeight;
     context.save();
-    context.globalAlpha = 0.86;
+    context.globalAlpha = 0.94;
     context.fillStyle = isWaiting ? theme.badSoft : theme.sunken;
     context.fillRect(tile.x + 1, top, layout.tileWidth - 2, height - 1);
     context.restore();

@@ -8,7 +8,7 @@ import { DeviceTable } from "./device_table.tsx";
 import { TilePainter, type View } from "./device_painter.ts";
 import { formatNumber } from "./format.ts";
 import { HopPainter } from "./hop_painter.ts";
-import { hopStates, type GroupState } from "./hop_state.ts";
+import { collectiveKind, hopStates, type CollectiveKind, type GroupState } from "./hop_state.ts";
 import { coordinateText } from "./mesh_grid.ts";
 import { Minimap } from "./minimap.tsx";
 import { resultHop } from "./navigation.ts";
@@ -88,7 +88,7 @@ function PredictStage({ state }: { state: DebuggerState }) {
   const prediction = predictionFor(state.run.value!, state.position.value.step);
   return (
     <div class="dbg-predict">
-      <Predict key={state.position.value.step} {...prediction} onReveal={() => undefined} onDone={() => state.reveal()} />
+      <Predict key={state.position.value.step} level={2} {...prediction} onDone={() => state.reveal()} />
     </div>
   );
 }
@@ -310,12 +310,20 @@ function Tooltip({ at, width }: { at: { x: number; y: number; text: string[] }; 
   );
 }
 
+const HOP_LEGENDS: Record<CollectiveKind, string> = {
+  reduce: "Each bar is one chunk, with one band for each device whose share is in the sum. A full bar with a dark edge is complete.",
+  reduce_scatter: "Each bar is one chunk, with one band for each device whose share is in the sum. A full bar with a dark edge is complete.",
+  all_gather: "Each bar is one chunk in the color of the device that it comes from.",
+  all_to_all: "Above the chunks to send, below the chunks received, in the color of the device that they come from.",
+  permute: "Above the value of each device, below what it receives, in the color of the device that it comes from.",
+};
+
 function DeviceLegend({ state }: { state: DebuggerState }) {
   const value = state.value.value;
   const step = state.step.value;
   if (value === null) return null;
   if (isMidCollective(state)) {
-    return <p class="dbg-legend">Each bar is one chunk; its color says which device the data came from. A full bar with a dark edge is a complete result.</p>;
+    return <p class="dbg-legend">{HOP_LEGENDS[collectiveKind(step!.collective!.op)]}</p>;
   }
   return (
     <ul class="dbg-legend">

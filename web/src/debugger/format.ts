@@ -1,7 +1,7 @@
 // Numbers as text: bytes, times and values, in the units of the command line.
 
 const BYTE_UNITS: [string, number][] = [["PB", 1e15], ["TB", 1e12], ["GB", 1e9], ["MB", 1e6], ["kB", 1e3]];
-const TIME_UNITS: [string, number][] = [["s", 1], ["ms", 1e-3], ["\u00b5s", 1e-6], ["ns", 1e-9]];
+const TIME_UNITS: [string, number][] = [["s", 1], ["ms", 1e-3], ["\u00b5s", 1e-6], ["ns", 1e-9], ["ps", 1e-12], ["fs", 1e-15]];
 
 /** 1500 -> "1.5 kB": decimal units with one digit, as shardlab._text.units.bytes_text writes them. */
 export function formatBytes(count: number): string {
@@ -19,7 +19,7 @@ export function formatSeconds(seconds: number | null): string {
   for (const [unit, scale] of TIME_UNITS) {
     if (Math.abs(seconds) >= scale * 0.9995) return `${threeDigits(seconds / scale)} ${unit}`;
   }
-  return `${threeDigits(seconds / 1e-9)} ns`;
+  return `${threeDigits(seconds / 1e-15)} fs`;
 }
 
 /** 12345678 -> "12.3 M". */

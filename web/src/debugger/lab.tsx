@@ -49,6 +49,8 @@ function Notices({ lab }: { lab: LabState }) {
   const fault = lab.fault.value;
   const broken = lab.brokenBy.value;
   const failure = lab.viewer.run.value?.recording.failure ?? null;
+  // The caption below the devices says who waits for whom.
+  const isDeadlock = lab.viewer.run.value?.steps.some((step) => step.waiting !== null) ?? false;
   return (
     <>
       {fault !== null && (
@@ -63,7 +65,7 @@ function Notices({ lab }: { lab: LabState }) {
           <button type="button" onClick={() => lab.restore()}>Restore</button>
         </div>
       )}
-      {fault === null && failure !== null && failure.kind !== "truncated" && (
+      {fault === null && failure !== null && failure.kind !== "truncated" && !isDeadlock && (
         <div class="dbg-notice is-bad" role="status"><div><strong>{failure.message}</strong>{failure.fix && <div>Try: {failure.fix}</div>}</div></div>
       )}
       <ComparisonNotice lab={lab} />
@@ -73,8 +75,7 @@ function Notices({ lab }: { lab: LabState }) {
 
 function breakOutcome(lab: LabState): string {
   const run = lab.viewer.run.value;
-  const waiting = run?.steps.find((step) => step.waiting !== null)?.waiting;
-  if (waiting) return waiting.text;
+  if (run?.steps.some((step) => step.waiting !== null)) return "Some devices block forever.";
   if (run?.recording.failure) return "JAX rejects the program.";
   const divergent = lab.viewer.divergent.value.size;
   return divergent > 0 ? `${divergent} of ${run?.deviceCount} devices differ here.` : "Step on to see which devices go wrong.";

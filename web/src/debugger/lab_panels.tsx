@@ -100,15 +100,15 @@ function showOutput(lab: LabState, index: number): void {
 function TotalsTable({ before, after }: { before: LoadedRecording; after: LoadedRecording }) {
   const [a, b] = [before.recording.totals, after.recording.totals];
   const rows: [string, string, string][] = [
-    ["Mesh", meshText(before.mesh), meshText(after.mesh)],
     ["Sent per device", formatBytes(a.wire_bytes), formatBytes(b.wire_bytes)],
     ["Communication", formatSeconds(a.communication_s), formatSeconds(b.communication_s)],
     ["Time per step", formatSeconds(a.step_s), formatSeconds(b.step_s)],
     ["Peak memory", formatBytes(a.peak_bytes), formatBytes(b.peak_bytes)],
   ];
+  if (meshText(before.mesh) !== meshText(after.mesh)) rows.unshift(["Mesh", meshText(before.mesh), meshText(after.mesh)]);
   return (
     <table class="dbg-compare">
-      <thead><tr><th></th><th class="number">Run A</th><th class="number">Run B</th></tr></thead>
+      <thead><tr><td></td><th class="number">Run A</th><th class="number">Run B</th></tr></thead>
       <tbody>{rows.map(([label, left, right]) => <tr key={label}><th scope="row">{label}</th><td class="number">{left}</td><td class="number">{right}</td></tr>)}</tbody>
     </table>
   );

@@ -4,6 +4,7 @@ import { batch, computed, effect, signal } from "@preact/signals";
 import type { LineDiagnostic } from "../editor/python_editor.ts";
 import type { Recording } from "../shared/recording.ts";
 import * as api from "./api.ts";
+import { differingDevices, matchingValue } from "./compare_runs.ts";
 import { LoadedRecording } from "./loaded_recording.ts";
 import { countDevices, meshText, parseMesh, type MeshAxes } from "./mesh_grid.ts";
 import { DebuggerState } from "./state.ts";
@@ -39,9 +40,9 @@ export class LabState {
   readonly brokenBy = signal<{ edit: api.ProgramEdit; settings: ProgramSettings; run: LoadedRecording; id: string | null } | null>(null);
   readonly meshAxes = computed<MeshAxes | string>(() => parseMesh(this.mesh.value));
   readonly isRunning = computed(() => this.job.value !== null && ["queued", "running"].includes(this.job.value.state));
-  private stopWatching: (() => void) | null = null;
+  private runCount = 0;
 
-  constructor() {
+  constructor(readonly chips: string[]) {
     // A fault belongs to the text that was run.
     effect(() => {
       this.text.value;
@@ -158,8 +159,21 @@ export class LabState {
         this.text.value = recording.sources[0]?.text ?? settings.text;
         this.brokenBy.value = { edit, settings, run: intact, id: intactId };
       });
+      this.goToFirstDifference(intact);
       this.edits.value = edits;
     });
+  }
+
+  /** Where a break begins to show: the first step that writes other numbers than before. */
+  private goToFirstDifference(intact: LoadedRecording): void {
+    const run = this.viewer.run.value;
+    if (run === null || run.steps.some((step) => step.waiting !== null)) return;
+    const differs = (id: number) => {
+      const match = matchingValue(intact, run, id);
+      return match !== null && differingDevices(intact, match, run, run.values[id]!).length > 0;
+    };
+    const first = run.steps.findIndex((step) => step.writes.some(differs));
+    if (first >= 0) this.viewer.goTo(first);
   }
 
   /** Back to the program before the break. */
@@ -176,19 +190,17 @@ export class LabState {
   }
 
   private async record(body: api.RecordingRequest, onRecording: (recording: Recording, id: string | null) => void): Promise<void> {
-    this.cancelWatching();
     this.fault.value = null;
     this.diagnostics.value = [];
+    // A newer run replaces this one: what an older job still reports is not shown.
+    const run = (this.runCount += 1);
     try {
       const job = await api.startRecording(body);
-      this.job.value = { ...job, state: job.state ?? "queued" };
-      await new Promise<void>((resolve) => {
-        this.stopWatching = api.watchJob(job.id, (update) => {
-          this.job.value = update;
-          if (["done", "failed", "cancelled"].includes(update.state)) resolve();
-        });
+      this.job.value = job;
+      const ended = await api.followJob(job, (update) => {
+        if (run === this.runCount) this.job.value = update;
       });
-      await this.finish(this.job.value, onRecording);
+      if (run === this.runCount) await this.finish(ended, onRecording);
     } catch (error) {
       this.job.value = null;
       this.showError(error);
@@ -208,11 +220,6 @@ export class LabState {
     this.job.value = null;
   }
 
-  private cancelWatching(): void {
-    this.stopWatching?.();
-    this.stopWatching = null;
-  }
-
   async cancel(): Promise<void> {
     const job = this.job.value;
     if (job === null) return;
@@ -227,7 +234,7 @@ export class LabState {
     if (this.edits.value !== null || this.brokenBy.value !== null) return;
     this.edits.value = "loading";
     try {
-      const edits = await api.fetchEdits(this.text.value, this.mesh.value, this.target.value);
+      const edits = await api.fetchEdits(this.text.value, this.mesh.value);
       this.edits.value = edits;
     } catch (error) {
       this.edits.value = [];

@@ -26,6 +26,7 @@ export class LoadedRecording {
   readonly values: Value[];
   private readonly groupIndices = new Map<number, Int32Array>();
   private readonly decoded = new Map<string, ArrayLike<number>>();
+  private readonly scales = new Map<number, number>();
   private readonly stepsByLine = new Map<string, LineTotals>();
 
   constructor(readonly recording: Recording) {
@@ -89,6 +90,18 @@ export class LoadedRecording {
     return numbers;
   }
 
+  /** The mean of a device whose numbers the recording leaves out. */
+  deviceMean(value: Value, device: number): number | null {
+    if (!value.device_means) return null;
+    const key = `${value.id}:means`;
+    let means = this.decoded.get(key);
+    if (means === undefined) {
+      means = decodeCells(value.device_means);
+      this.decoded.set(key, means);
+    }
+    return means[device] ?? null;
+  }
+
   groupGrid(value: Value, group: number, leading: number[]): Grid | null {
     const numbers = this.groupNumbers(value, group);
     return numbers === null ? null : sliceGrid(numbers, value.groups[group]!.cells!.shape, leading);
@@ -96,8 +109,13 @@ export class LoadedRecording {
 
   /** The largest magnitude of a value on any device: one color scale for all devices. */
   scaleOf(value: Value): number {
-    const arrays = value.groups.map((_, index) => this.groupNumbers(value, index)).filter((numbers) => numbers !== null);
-    return largestMagnitude(arrays);
+    let scale = this.scales.get(value.id);
+    if (scale === undefined) {
+      const arrays = value.groups.map((_, index) => this.groupNumbers(value, index)).filter((numbers) => numbers !== null);
+      scale = largestMagnitude(arrays);
+      this.scales.set(value.id, scale);
+    }
+    return scale;
   }
 
   /** The values that have a name at a step, in the order in which they were first written. */
@@ -132,6 +150,8 @@ export function valueLabel(recording: LoadedRecording, id: number): string {
   const value = recording.values[id];
   if (value === undefined) return "?";
   if (value.name) return value.name;
+  const output = recording.recording.outputs.find((entry) => entry.value === id);
+  if (output !== undefined) return output.name || "result";
   const writer = recording.steps.find((step) => step.writes.includes(id));
   return writer ? (writer.collective?.op ?? writer.op) : `value ${id}`;
 }

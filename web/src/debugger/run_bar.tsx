@@ -4,8 +4,6 @@ import { useSignal } from "@preact/signals";
 import { meshText, parseMesh } from "./mesh_grid.ts";
 import type { LabState } from "./lab_state.ts";
 
-const CHIPS = ["tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu-7x", "trainium2", "a100", "h100", "h200", "b200", "gb200"];
-
 export function RunBar({ lab }: { lab: LabState }) {
   const gallery = lab.gallery.value;
   return (
@@ -43,7 +41,7 @@ export function RunBar({ lab }: { lab: LabState }) {
       <div class="dbg-field">
         <label for="dbg-chip">Chip</label>
         <select id="dbg-chip" value={lab.hardware.value} onChange={(event) => (lab.hardware.value = event.currentTarget.value)}>
-          {CHIPS.map((chip) => <option key={chip} value={chip}>{chip}</option>)}
+          {lab.chips.map((chip) => <option key={chip} value={chip}>{chip}</option>)}
         </select>
       </div>
       <div class="dbg-inline">
@@ -79,11 +77,10 @@ function OpenFile({ lab }: { lab: LabState }) {
 function runStatus(lab: LabState): string {
   const job = lab.job.value;
   if (job === null || !lab.isRunning.value) return "";
-  if (job.state === "queued") return job.position ? `waiting, ${job.position} ahead` : "waiting";
-  const progress = job.progress;
-  if (typeof progress === "string" && progress) return progress;
-  const text = (progress as { text?: string; message?: string } | null)?.text ?? (progress as { message?: string } | null)?.message;
-  return text ?? "running";
+  if (job.is_starting) return "starting the workers";
+  if (job.state === "queued") return job.position && job.position > 1 ? `waiting, ${job.position - 1} ahead` : "waiting";
+  const stage = job.progress?.text ?? job.progress?.stage ?? job.progress?.message;
+  return typeof stage === "string" ? stage : "running";
 }
 
 function MeshField({ lab }: { lab: LabState }) {

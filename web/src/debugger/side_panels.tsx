@@ -97,7 +97,7 @@ export function CollectivesPanel() {
   const active = state.activeSteps.value;
   return (
     <>
-      <p class="dbg-hint">{steps.length === 0 ? "No device sends anything." : `Each device sends ${formatBytes(totals.wire_bytes)} in ${plural(steps.length, "collective")}; ${formatSeconds(totals.communication_s)} of ${formatSeconds(totals.step_s)} per step.`}</p>
+      <p class="dbg-hint">{steps.length === 0 ? "No device sends anything." : `Per device: ${formatBytes(totals.wire_bytes)} sent in ${plural(steps.length, "collective")}, ${formatSeconds(totals.communication_s)} of communication in ${formatSeconds(totals.step_s)}, peak memory ${formatBytes(totals.peak_bytes)}.`}</p>
       <ul class="dbg-rows">
         {steps.map((index) => {
           const step = run.steps[index]!;
@@ -154,7 +154,7 @@ export function FindingsPanel() {
           {finding.line > 0 && <button type="button" class="link" onClick={() => select(finding.file, finding.line)}>line {finding.line}</button>}
         </article>
       ))}
-      {failure === null && findings.length === 0 && <p class="dbg-hint">No findings on these lines.</p>}
+      {failure === null && findings.length === 0 && <p class="dbg-hint">No findings.</p>}
       {[...notes, ...(truncated ? [truncated] : [])].map((note) => <p key={note} class="dbg-hint">{note}</p>)}
     </>
   );

@@ -2,7 +2,7 @@
 
 import type { Signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import type { LineDiagnostic } from "../editor/python_editor.ts";
 import { watchTheme } from "./canvas_theme.ts";
 import { CollectiveCaption } from "./collective_caption.tsx";
@@ -29,6 +29,16 @@ export interface ViewerProps {
 
 export function Viewer({ state, text = null, diagnostics, onRun, tabs = [], notice, placeholder }: ViewerProps) {
   useEffect(watchTheme, []);
+  const work = useRef<HTMLDivElement>(null);
+  // On the document, so that the keys also work before anything has the focus.
+  useEffect(() => {
+    const listen = (event: KeyboardEvent) => {
+      const target = event.target as HTMLElement;
+      if (target === document.body || work.current?.contains(target)) handleKey(event, state);
+    };
+    document.addEventListener("keydown", listen);
+    return () => document.removeEventListener("keydown", listen);
+  }, []);
   const run = state.run.value;
   const collectives = run?.collectiveSteps().length ?? 0;
   const findings = (run?.recording.findings.length ?? 0) + (run?.recording.failure ? 1 : 0);
@@ -40,7 +50,7 @@ export function Viewer({ state, text = null, diagnostics, onRun, tabs = [], noti
   ];
   return (
     <DebuggerContext.Provider value={state}>
-      <div class="dbg-work" onKeyDown={(event) => handleKey(event, state)}>
+      <div class="dbg-work" ref={work}>
         <SourcePane text={text} {...(diagnostics ? { diagnostics } : {})} {...(onRun ? { onRun } : {})} />
         <section class="dbg-stage" aria-label="Devices">
           {notice}

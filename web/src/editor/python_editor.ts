@@ -82,7 +82,7 @@ export class PythonEditor {
         ...defaultKeymap,
         indentWithTab,
       ]),
-      EditorView.contentAttributes.of({ "aria-label": options.label, spellcheck: "false" }),
+      EditorView.contentAttributes.of({ "aria-label": options.label, spellcheck: "false", tabindex: "0" }),
       EditorView.updateListener.of((update) => {
         if (update.docChanged) options.onChange?.(update.state.doc.toString());
       }),
@@ -132,5 +132,5 @@ export class PythonEditor {
 }
 
 function readOnlyExtensions(isReadOnly: boolean): Extension {
-  return isReadOnly ? [EditorState.readOnly.of(true), EditorView.editable.of(false), EditorView.contentAttributes.of({ tabindex: "0" })] : [];
+  return isReadOnly ? [EditorState.readOnly.of(true), EditorView.editable.of(false)] : [];
 }

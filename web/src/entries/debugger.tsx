@@ -6,7 +6,7 @@ import { LabState } from "../debugger/lab_state.ts";
 
 const element = document.querySelector<HTMLElement>("#debugger");
 if (element !== null) {
-  const lab = new LabState();
+  const lab = new LabState((element.dataset.chips ?? "").split(",").filter(Boolean));
   element.replaceChildren();
   render(<Lab lab={lab} />, element);
   void lab.start(new URLSearchParams(location.search));

@@ -1,7 +1,7 @@
 // The offline page of one recording, and the output of a notebook cell.
 //
-// In an HTML file: <script type="application/json" id="recording"> holds the recording, <div id="debugger"> the viewer.
-// In a notebook, shardlab.recording's anywidget module calls globalThis.shardlabRecording.mount(element, recording).
+// <script type="application/json" id="recording"> holds the recording; the viewer replaces what is in #app, which is the
+// recording as text for a reader without JavaScript. A notebook shows the same page in a frame.
 
 import { render } from "preact";
 import { RunSummary, Viewer } from "../debugger/viewer.tsx";
@@ -20,19 +20,12 @@ function RecordingPage({ state }: { state: DebuggerState }) {
   );
 }
 
-/** Show a recording in an element; returns a function that removes it. */
-export function mount(element: HTMLElement, recording: Recording): () => void {
-  const state = new DebuggerState();
-  state.open(recording);
-  render(<RecordingPage state={state} />, element);
-  return () => {
-    state.pause();
-    render(null, element);
-  };
-}
-
-(globalThis as { shardlabRecording?: { mount: typeof mount } }).shardlabRecording = { mount };
-
-const element = document.querySelector<HTMLElement>("#debugger");
+const element = document.querySelector<HTMLElement>("#app");
 const data = document.querySelector("script#recording")?.textContent;
-if (element !== null && data) mount(element, JSON.parse(data) as Recording);
+if (element !== null && data) {
+  const state = new DebuggerState();
+  state.open(JSON.parse(data) as Recording);
+  element.replaceChildren();
+  element.classList.add("recording-root");
+  render(<RecordingPage state={state} />, element);
+}

@@ -15,6 +15,8 @@ export interface Question {
 
 export interface PredictProps {
   title: string;
+  /** Level of the heading on its page. */
+  level?: 2 | 3;
   context?: string;
   questions: Question[];
   explanation: string;
@@ -27,7 +29,7 @@ export function isRightGuess(question: Question, guess: string): boolean {
   return question.isRight ? question.isRight(guess) : plain(guess) === plain(question.answer);
 }
 
-export function Predict({ title, context, questions, explanation, onReveal, onDone }: PredictProps) {
+export function Predict({ title, level = 3, context, questions, explanation, onReveal, onDone }: PredictProps) {
   const guesses = useSignal<string[]>(questions.map(() => ""));
   const isRevealed = useSignal(false);
   const id = useId();
@@ -41,7 +43,7 @@ export function Predict({ title, context, questions, explanation, onReveal, onDo
   };
   return (
     <form class="predict" onSubmit={reveal} aria-label={title}>
-      <h3>{title}</h3>
+      {level === 2 ? <h2>{title}</h2> : <h3>{title}</h3>}
       {context && <p><code>{context}</code></p>}
       {questions.map((question, index) => {
         const isRight = isRevealed.value && isRightGuess(question, guesses.value[index]!);

@@ -34,6 +34,8 @@ export interface Value {
   groups: DeviceGroup[];
   n_groups: number;
   groups_shown: number;
+  /** The mean on each device, where the recording has not the numbers of every group. */
+  device_means?: Cells | null;
 }
 
 export type Transfer = [from: number, to: number, chunk: number, kind: "copy" | "add"];
