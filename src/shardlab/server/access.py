@@ -34,7 +34,13 @@ from shardlab.server.person import Person
 Who = Literal["everyone", "person", "teacher", "admin"]
 Scope = Literal["read", "submit", "browser"]
 Resource = Literal[
-    "class", "class teacher", "class submission", "class member or self", "job", "recording"
+    "class",
+    "class teacher",
+    "class membership",
+    "class submission",
+    "class member or self",
+    "job",
+    "recording",
 ]
 
 
@@ -71,7 +77,11 @@ ACCESS: Mapping[str, Access] = {
     # Programs and recordings
     "GET /lab": EVERYONE,
     "GET /layout": EVERYONE,
-    "GET /plan": EVERYONE,
+    # A plan with rules or of an uploaded model takes seconds: not for passers-by.
+    "GET /plan": PERSON,
+    "GET /api/v1/planner": PERSON,
+    "POST /api/v1/plans": PERSON,
+    "POST /api/v1/advice": SUBMITTER,
     "GET /api/v1/gallery": EVERYONE,
     "POST /api/v1/edits": SUBMITTER,
     "GET /api/v1/recordings": PERSON,
@@ -157,7 +167,7 @@ ACCESS: Mapping[str, Access] = {
     "POST /classes/{class_id}/delete": CLASS_TEACHER,
     "POST /classes/{class_id}/join-link": CLASS_TEACHER,
     "POST /classes/{class_id}/members/{person_id}/remove": CLASS_TEACHER,
-    "POST /classes/{class_id}/leave": Access(who="person", resource="class"),
+    "POST /classes/{class_id}/leave": Access(who="person", resource="class membership"),
     "GET /classes/{class_id}/matrix.csv": CLASS_TEACHER_READS,
     "GET /classes/{class_id}/submissions/{number}": CLASS_SUBMISSION,
     "POST /classes/{class_id}/submissions/{number}/comments": COMMENTER,
@@ -281,11 +291,13 @@ def _is_class_teacher(people: People, request: Request, person: Person) -> bool:
     return teacher is not None and (person.is_admin or teacher == person.id)
 
 
+def _is_member(people: People, request: Request, person: Person) -> bool:
+    return people.classes.is_member(_number(request, "class_id"), person.id)
+
+
 def _is_in_class(people: People, request: Request, person: Person) -> bool:
-    class_id = _number(request, "class_id")
-    return _is_class_teacher(people, request, person) or people.classes.is_member(
-        class_id, person.id
-    )
+    is_teacher = _is_class_teacher(people, request, person)
+    return is_teacher or _is_member(people, request, person)
 
 
 def _sees_class_submission(people: People, request: Request, person: Person) -> bool:
@@ -297,7 +309,7 @@ def _sees_class_submission(people: People, request: Request, person: Person) -> 
 def _removes_member(people: People, request: Request, person: Person) -> bool:
     is_self = _number(request, "person_id") == person.id
     return _is_class_teacher(people, request, person) or (
-        is_self and _is_in_class(people, request, person)
+        is_self and _is_member(people, request, person)
     )
 
 
@@ -312,6 +324,7 @@ def _owns_recording(people: People, request: Request, person: Person) -> bool:
 RESOURCE_CHECKS: Mapping[Resource, ResourceCheck] = {
     "class": _is_in_class,
     "class teacher": _is_class_teacher,
+    "class membership": _is_member,
     "class submission": _sees_class_submission,
     "class member or self": _removes_member,
     "job": _owns_job,
