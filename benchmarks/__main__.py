@@ -24,6 +24,7 @@ from benchmarks import (
     shard_map_trace,
     step_time,
     torch_local_tensor,
+    web_reading,
 )
 from benchmarks.options import QUICK, Options
 from benchmarks.report import Section
@@ -41,6 +42,7 @@ _SECTIONS: dict[str, Callable[[Options], Section]] = {
     "layouts": layout_rate.measure_layouts,
     "plan": plan_time.measure_plans,
     "judge": judge_throughput.measure_judge,
+    "web-reading": web_reading.measure_reading,
     "torch": torch_local_tensor.measure_local_tensor,
 }
 # Takes long and installs PyTorch, so it runs only with --torch or --only torch.

@@ -96,6 +96,10 @@ THIRD_PARTY = {
         "sqlalchemy",
         "alembic",
         "click",
+        # Statements as HTML, and their programs in color.
+        "markdown_it",
+        "markupsafe",
+        "pygments",
     },
     "testing": set(),
     "pytest_plugin": {"pytest"},

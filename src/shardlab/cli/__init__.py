@@ -26,6 +26,7 @@ _COMMANDS = {
     "run": "shardlab.cli.run",
     "trace": "shardlab.cli.trace",
     "check": "shardlab.cli.check",
+    "record": "shardlab.cli.record",
     "learn": "shardlab.cli.learn",
     "practice": "shardlab.cli.practice",
     "serve": "shardlab.cli.serve",

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shardlab.catalogue.problem import PROBLEM_FILES, Problem
+from shardlab.course.formula import formula_mathml
+from shardlab.course.prediction import parse_prediction
 from shardlab.course.statement_page import HEADINGS, Page, find_links, parse_page
 from shardlab.course.wrong_submissions import parse_header
 from shardlab.errors import LabError
@@ -30,11 +32,13 @@ RULES = {
     "page.title": "the heading of the page is the title in problem.toml",
     "page.headings": "the seven headings, in order",
     "page.empty": "no section is empty",
-    "page.length": "50 to 120 lines",
+    "page.length": "50 to 120 lines, without ```predict blocks",
     "page.picture": "the idea has a ```text drawing or a ```layout block",
     "page.layout": "each line of a ```layout block is an array, a spec and a mesh that fit",
     "page.fence": "every block is closed",
-    "page.language": "blocks are python, text, layout or pycon",
+    "page.language": "blocks are python, text, layout, pycon, math or predict",
+    "page.math": "each line of a ```math block is a Python expression with a notation",
+    "page.predict": "a ```predict block has a question, its answer and a reason",
     "page.worked_example": "a ```python block and then a ```text block with what it prints",
     "page.examples": "the examples are a ```pycon block",
     "page.pitfalls": "there are pitfalls, as bullets",
@@ -91,7 +95,7 @@ MAX_LINE = 120
 PAGE_LINES = range(50, 121)
 MIN_WRONG_SUBMISSIONS = 3
 N_HINTS = (3, 4)
-LANGUAGES = ("python", "text", "layout", "pycon")
+LANGUAGES = ("python", "text", "layout", "pycon", "math", "predict")
 _ENDS_IN_WRONG_LINK = re.compile(r"\]\((wrong/[^)\s]+)\)\)?\.?$")
 _LAYOUT = re.compile(r"(\S+) +(\S.*?) +(\S+)")
 _UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|TBD)\b|\blorem ipsum\b")
@@ -108,6 +112,7 @@ def lint_problem(problem: Problem) -> list[Fault]:
         *faults,
         *_lint_headings(problem, page),
         *_lint_pictures(page),
+        *_lint_notations(page),
         *_lint_blocks(page),
         *_lint_pitfalls(problem, page),
         *_lint_links(problem, page),
@@ -190,9 +195,13 @@ def _lint_headings(problem: Problem, page: Page) -> Iterator[Fault]:
                 file=file,
                 line=section.line,
             )
-    if page.n_lines not in PAGE_LINES:
+    # A question is answered, not read: it does not make a page longer.
+    blocks = [block for section in page.sections for block in section.blocks]
+    questions = [block for block in blocks if block.language == "predict"]
+    n_lines = page.n_lines - sum(block.text.count("\n") + 3 for block in questions)
+    if n_lines not in PAGE_LINES:
         shortest, longest = PAGE_LINES[0], PAGE_LINES[-1]
-        message = f"The page has {page.n_lines} lines; it must have {shortest} to {longest}."
+        message = f"The page has {n_lines} lines; it must have {shortest} to {longest}."
         yield Fault(rule="page.length", message=message, file=file)
 
 
@@ -224,6 +233,26 @@ def _check_layout_line(line: str) -> str:
     except LabError as error:
         return error.what
     return ""
+
+
+def _lint_notations(page: Page) -> Iterator[Fault]:
+    """Find formulas and questions that cannot be read."""
+    for block in (block for section in page.sections for block in section.blocks):
+        if block.language == "predict":
+            try:
+                parse_prediction(block.text)
+            except ValueError as error:
+                message = f"The question cannot be read: {error}."
+                yield Fault(
+                    rule="page.predict", message=message, file="statement.md", line=block.line
+                )
+        elif block.language == "math":
+            for number, line in enumerate(block.text.splitlines(), block.line + 1):
+                try:
+                    formula_mathml(line)
+                except ValueError as error:
+                    message = f"The formula cannot be read: {error}."
+                    yield Fault(rule="page.math", message=message, file="statement.md", line=number)
 
 
 def _lint_blocks(page: Page) -> Iterator[Fault]:

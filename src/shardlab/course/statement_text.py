@@ -1,7 +1,8 @@
 """Renders a problem's page for the terminal: text wrapped, code verbatim, layouts drawn.
 
 Supports only the Markdown that problem pages use: headings, paragraphs, lists, fenced blocks and
-tables. A `layout` block holds lines such as `f32[8,6] P('data',None) data=2,model=4`.
+tables. A `layout` block holds lines such as `f32[8,6] P('data',None) data=2,model=4`. The question
+of a `predict` block stands in its place, and its answer at the end of the page.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from shardlab._text.printable import printable_lines
+from shardlab.course.prediction import Prediction, parse_prediction
 from shardlab.render.terminal import DEFAULT_WIDTH, Line, Span, draw_picture, lines_rich, lines_text
 from shardlab.sharding.layout import Layout, layout
 from shardlab.sharding.layout_picture import fitting_picture
@@ -63,15 +65,41 @@ def statement_lines(statement: str, width: int = DEFAULT_WIDTH) -> Iterator[Line
     A page is a text of anybody's catalogue: nothing in it may control the terminal.
     """
     blocks = _split_blocks(printable_lines(statement.expandtabs(4)).splitlines())
+    text_width = min(max(width, 20), _MAX_TEXT_WIDTH)
+    predictions: list[Prediction] = []
     for n, (language, lines) in enumerate(blocks):
         if n:
             yield []
         if language is None:
-            yield from _text_lines(lines, min(max(width, 20), _MAX_TEXT_WIDTH))
+            yield from _text_lines(lines, text_width)
         elif language == "layout":
             yield from _layout_lines(lines, max(width - 4, 20))
+        elif language == "predict" and (prediction := _read_prediction(lines)) is not None:
+            predictions.append(prediction)
+            yield from _question_lines(prediction, len(predictions), text_width)
         else:
             yield from ([Span(text=_INDENT + line, ink="cyan")] for line in lines)
+    if predictions:
+        yield []
+        yield [Span(text="Answers to the predictions", is_strong=True)]
+        for number, prediction in enumerate(predictions, 1):
+            item = f"{number}. {prediction.answer_text}: {prediction.why}"
+            yield from _wrap_item(item, text_width)
+
+
+def _read_prediction(lines: Sequence[str]) -> Prediction | None:
+    """Return the question of a block; one that cannot be read is shown as it is."""
+    try:
+        return parse_prediction("\n".join(lines))
+    except ValueError:
+        return None
+
+
+def _question_lines(prediction: Prediction, number: int, width: int) -> Iterator[Line]:
+    yield from _wrap_item(f"Predict ({number}): {prediction.question}", width)
+    for letter, choice in zip("abcdefgh", prediction.choices, strict=False):
+        lines = _wrap_item(f"{letter}) {choice}", width - 2)
+        yield from ([Span(text="  "), *line] for line in lines)
 
 
 def parse_layout_line(line: str) -> Layout:

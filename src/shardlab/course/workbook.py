@@ -123,10 +123,14 @@ class Workbook:
         texts = problem.hints[: self.store.progress_of(problem.slug).hints]
         return tuple(Hint(n, len(problem.hints), text) for n, text in enumerate(texts, 1))
 
+    def has_solution_access(self, problem: Problem) -> bool:
+        """Return whether the solution is shown: after a pass, or after the second request."""
+        progress = self.store.progress_of(problem.slug)
+        return progress.is_solved or progress.solution_requests >= _SOLUTION_REQUESTS
+
     def request_solution(self, problem: Problem) -> str | None:
         """Return the reference solution after a pass, or at the second request; else None."""
-        progress = self.store.progress_of(problem.slug)
-        if progress.is_solved or progress.solution_requests >= _SOLUTION_REQUESTS:
+        if self.has_solution_access(problem):
             return problem.read_text("solution.py")
         n_requests = self.store.record_solution_request(problem.slug)
         return problem.read_text("solution.py") if n_requests >= _SOLUTION_REQUESTS else None

@@ -23,11 +23,12 @@ from shardlab.execution.target import Target
 from shardlab.findings.report import Report
 from shardlab.planner.model import Model
 from shardlab.planner.models.model_json import model_from_json, model_to_json
+from shardlab.recording.recording import Recording
 from shardlab.tracing.trace import Trace
 
 VERSION = 1
 
-Command = Literal["check", "plan", "trace"]
+Command = Literal["check", "plan", "record", "trace"]
 
 
 class MessageError(ValueError):
@@ -46,6 +47,8 @@ class Job:
     devices: int | None = None
     topology: str | None = None
     run: bool = True
+    hardware: str | None = None  # the chip of the times in a recording
+    program: str | None = None  # of a script: the name of the program to record
     reference: Target | None = None  # a function whose results are the right ones
     memory_limit: int = 0  # bytes
     cpu_seconds: float = 0.0  # of one processor; 0 for no limit
@@ -130,13 +133,14 @@ def _error_classes(kind: type[LabError]) -> Iterator[type[LabError]]:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerResult:
-    """The records of a job: a report (check), traces (trace), or a model (plan).
+    """The records of a job: a report (check), traces, a recording (record), or a model (plan).
 
     A script that fails after some of its programs ran has results and a `failure`.
     """
 
     report: Report | None = None
     traces: tuple[Trace, ...] = ()
+    recording: Recording | None = None
     notes: tuple[str, ...] = ()
     model: Model | None = None
     failure: Failure | None = None
@@ -145,6 +149,7 @@ class WorkerResult:
         return {
             "report": None if self.report is None else self.report.to_json(),
             "traces": [trace.to_json() for trace in self.traces],
+            "recording": None if self.recording is None else self.recording.to_json(),
             "notes": list(self.notes),
             "model": None if self.model is None else model_to_json(self.model),
             "failure": None if self.failure is None else self.failure.to_json(),
@@ -153,9 +158,11 @@ class WorkerResult:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> WorkerResult:
         report, model, failure = data["report"], data["model"], data["failure"]
+        recording = data["recording"]
         return cls(
             report=None if report is None else Report.from_json(report),
             traces=tuple(map(Trace.from_json, data["traces"])),
+            recording=None if recording is None else Recording.from_json(recording),
             notes=tuple(data["notes"]),
             model=None if model is None else model_from_json(model),
             failure=None if failure is None else Failure.from_json(failure),

@@ -162,6 +162,8 @@ def _do_job(job: Job, report_step: ReportStep) -> WorkerResult:
             return _load_model(job, report_step)
         if job.command == "trace":
             return _trace_function(job, report_step)
+        if job.command == "record":
+            return _record_function(job, report_step)
         return _check_function(job, report_step)
 
 
@@ -221,6 +223,16 @@ def _trace_function(job: Job, report_step: ReportStep) -> WorkerResult:
     return WorkerResult(traces=(replace(record, program=name),))
 
 
+def _record_function(job: Job, report_step: ReportStep) -> WorkerResult:
+    from shardlab.recording.record_program import record
+
+    function, args = _load_function(job, report_step)
+    name = job.target.function
+    report_step(f"recording {name}{f' on {job.mesh}' if job.mesh else ''}")
+    recording = record(function, *args, mesh=job.mesh, hardware=job.hardware)
+    return WorkerResult(recording=replace(recording, title=name))
+
+
 def _check_function(job: Job, report_step: ReportStep) -> WorkerResult:
     from shardlab.analysis.trace_and_check import check
 
@@ -251,7 +263,13 @@ def _run_script(job: Job, report_step: ReportStep) -> WorkerResult:
 
     sys.path.insert(0, "")  # replaced by the script's own folder, as `python` does
     path, args = job.target.location, job.args
-    if job.command == "check":
+    if job.command == "record":
+        from shardlab.recording.script_recording import record_script
+
+        report_step(f"running {path}")
+        recording, error = record_script(path, args, job.program, hardware=job.hardware)
+        result = WorkerResult(recording=recording)
+    elif job.command == "check":
         report, error = check_script(path, args, on_progress=report_step)
         result = WorkerResult(report=report)
     else:

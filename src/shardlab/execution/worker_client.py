@@ -126,7 +126,12 @@ def _wait_for_result(
 
 def _has_result(result: WorkerResult, job: Job) -> bool:
     """Return whether a result has the record of its command, or an error instead of it."""
-    records = {"check": result.report, "plan": result.model, "trace": result.traces}
+    records = {
+        "check": result.report,
+        "plan": result.model,
+        "record": result.recording,
+        "trace": result.traces,
+    }
     return result.failure is not None or records[job.command] is not None
 
 

@@ -12,7 +12,14 @@ import numpy as np
 from shardlab.checks.tolerance import is_close
 from shardlab.errors import LabError
 from shardlab.judge.case_result import CaseOutcome
-from shardlab.judge.grading.evidence import Array, array_text, number_text, pair_texts, range_slices
+from shardlab.judge.grading.evidence import (
+    Array,
+    array_text,
+    number_text,
+    pair_texts,
+    precise_text,
+    range_slices,
+)
 from shardlab.judge.grading.grade import absolute_tolerance, output_specs
 from shardlab.judge.grading.sharding import device_ranges
 from shardlab.judge.grading.structure import array_leaves
@@ -26,6 +33,7 @@ _MAX_OUTPUTS = 4
 _MAX_TEXT = 400
 # Elements of an input, and of a shard, that are still readable.
 _MAX_INPUT_ELEMENTS, _MAX_SHARD_ELEMENTS = 36, 12
+_MAX_DRAWN_ELEMENTS = 64
 
 
 def counterexample_facts(outcome: CaseOutcome) -> dict[str, Any]:
@@ -33,6 +41,7 @@ def counterexample_facts(outcome: CaseOutcome) -> dict[str, Any]:
     request = outcome.request
     facts: dict[str, Any] = {
         "call": request.case.part.call,
+        "mesh": [] if request.case.mesh is None else [*map(list, request.case.mesh.shape.items())],
         # With part, number and seed: enough to draw the same inputs once more.
         "draw": {
             "scale": request.case.scale,
@@ -111,6 +120,9 @@ def _describe_output(
             "index": range_text(shard.ranges, output.shape),
             "holds": array_text(shard.values, _MAX_SHARD_ELEMENTS),
             **_compare_shard(shard, comparable, expected_ranges.get(shard.device), outcome),
+            "elements": _list_elements(
+                shard, comparable, expected_ranges.get(shard.device), outcome
+            ),
         }
         for shard in _select_shards(output.shards)
     ]
@@ -130,11 +142,10 @@ def _select_shards(shards: tuple[Shard, ...]) -> tuple[Shard, ...]:
 
 
 def _describe_device(shard: Shard, mesh: Mesh | None) -> dict[str, Any]:
-    coordinates = ""
-    if mesh is not None:
-        steps = zip(mesh.axis_names, mesh.coordinate(shard.device), strict=True)
-        coordinates = ",".join(f"{name}={step}" for name, step in steps)
-    return {"device": shard.device, "place": coordinates}
+    coordinate = () if mesh is None else tuple(mesh.coordinate(shard.device))
+    names = () if mesh is None else mesh.axis_names
+    place = ",".join(f"{name}={step}" for name, step in zip(names, coordinate, strict=True))
+    return {"device": shard.device, "place": place, "coordinate": list(coordinate)}
 
 
 def _expected_ranges(output: RunOutput, spec: Spec | None, mesh: Mesh | None) -> dict[int, Ranges]:
@@ -162,6 +173,40 @@ def _compare_shard(
         return {"should": array_text(expected_shard, _MAX_SHARD_ELEMENTS), "is_wrong": False}
     shard_text, expected_text = pair_texts(shard.values, expected_shard, _MAX_SHARD_ELEMENTS, atol)
     return {"holds": shard_text, "should": expected_text, "is_wrong": True}
+
+
+def _list_elements(
+    shard: Shard, expected: Array | None, ranges: Ranges | None, outcome: CaseOutcome
+) -> dict[str, Any] | None:
+    """Return each element of a shard as text, for a picture; None if there are too many.
+
+    `wrong` are the positions, in C order, of elements that differ from the expected ones. Expected
+    elements are missing if another shape is expected, or if other values would be right too.
+    """
+    values = np.asarray(shard.values)
+    if values.size > _MAX_DRAWN_ELEMENTS:
+        return None
+    elements: dict[str, Any] = {
+        "shape": list(values.shape),
+        "holds": [number_text(value) for value in values.flat],
+        "expected": None,
+        "wrong": [],
+    }
+    if expected is None or ranges is None or outcome.request.expected.properties is not None:
+        return elements
+    expected_values = np.asarray(expected[range_slices(ranges)])
+    if expected_values.shape != values.shape:
+        return elements
+    atol = absolute_tolerance(outcome.request.case, expected)
+    close = np.isclose(values, expected_values, rtol=0.0, atol=atol, equal_nan=True)
+    elements["wrong"] = [int(position) for position in np.flatnonzero(~close)]
+    elements["expected"] = [number_text(value) for value in expected_values.flat]
+    for position in elements["wrong"]:
+        # Rounded, both may look the same.
+        if elements["holds"][position] == elements["expected"][position]:
+            elements["holds"][position] = precise_text(values.flat[position])
+            elements["expected"][position] = precise_text(expected_values.flat[position])
+    return elements
 
 
 def range_text(ranges: Ranges, shape: tuple[int, ...]) -> str:

@@ -35,12 +35,12 @@ from shardlab.recording.edits import allow_unchecked, apply_edit
 from shardlab.recording.program_sources import ProgramSources
 from shardlab.recording.record_program import MAX_STEPS, ProgramCall, record_call
 from shardlab.recording.recording import Recording, SourceFile
+from shardlab.recording.script_recording import captured_call
 from shardlab.recording.step_records import RecordedFinding, RecordingFailure
 from shardlab.sharding.mesh import Mesh, MeshSizes, parse_mesh
 from shardlab.simulator.retarget import retarget_programs
-from shardlab.simulator.script_programs import ProgramRun, ScriptRun, observe_programs
+from shardlab.simulator.script_programs import ScriptRun, observe_programs
 from shardlab.simulator.simulated_mode import simulated
-from shardlab.tracing.jaxpr_flops import count_jaxpr_flops
 from shardlab.tracing.observation import Observation, ProgramPattern
 from shardlab.tracing.rejected_programs import find_rejection, full_tracebacks
 from shardlab.tracing.stage import program_name
@@ -215,10 +215,10 @@ def _choose_call(
     programs = {program.name: program for program in script_run.programs}
     if request.target:
         if request.target in programs and not _has_arguments(module, request.target):
-            return _captured_call(programs[request.target])
+            return captured_call(script_run.programs, request.target)
         return _function_call(module, request.target)
     if programs:
-        return _captured_call(max(script_run.programs, key=_program_size))
+        return captured_call(script_run.programs)
     if error is not None:
         raise error
     name = _default_target(module)
@@ -230,23 +230,6 @@ def _choose_call(
             "returns the arguments of step().",
         )
     return _function_call(module, name)
-
-
-def _program_size(program: ProgramRun) -> tuple[int, int]:
-    """Return what decides which program of a script is recorded: FLOPs, then equations."""
-    jaxpr = program.function.trace(*program.args).jaxpr  # type: ignore[attr-defined]
-    return count_jaxpr_flops(jaxpr).total, len(jaxpr.jaxpr.eqns)
-
-
-def _captured_call(program: ProgramRun) -> ProgramCall:
-    return ProgramCall(
-        function=program.function,
-        args=program.values,
-        mesh=None,
-        title=program.name,
-        names=program.parameter_names,
-        is_captured=True,
-    )
 
 
 def _own_functions(module: types.ModuleType) -> dict[str, Callable[..., Any]]:

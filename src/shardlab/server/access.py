@@ -19,6 +19,7 @@ from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
+from shardlab.server.identity import Identity
 from shardlab.server.people.rate_limits import (
     EXPORTS,
     SUBMISSIONS,
@@ -66,6 +67,23 @@ OWN_RECORDING = Access(who="person", resource="recording", scope="read")
 ACCESS: Mapping[str, Access] = {
     "GET /": EVERYONE,
     "GET /api/v1/openapi.json": EVERYONE,
+    "GET /health": EVERYONE,
+    # Programs and recordings
+    "GET /lab": EVERYONE,
+    "GET /layout": EVERYONE,
+    "GET /plan": EVERYONE,
+    "GET /api/v1/gallery": EVERYONE,
+    "POST /api/v1/edits": SUBMITTER,
+    "GET /api/v1/recordings": PERSON,
+    "POST /api/v1/recordings": SUBMITTER,
+    "POST /api/v1/recordings/files": SUBMITTER,
+    "GET /api/v1/recordings/{recording_id}.html": OWN_RECORDING,
+    "GET /api/v1/recordings/{recording_id}/perfetto.json": OWN_RECORDING,
+    "GET /api/v1/recordings/{recording_id}/source": OWN_RECORDING,
+    "GET /api/v1/recordings/{recording_id}": OWN_RECORDING,
+    "GET /api/v1/jobs/{job_id}": OWN_JOB,
+    "GET /api/v1/jobs/{job_id}/events": OWN_JOB,
+    "POST /api/v1/jobs/{job_id}/cancel": OWN_JOB_CHANGE,
     # Sign-in and account
     "GET /sign-in": EVERYONE,
     "POST /sign-in": EVERYONE,
@@ -161,21 +179,16 @@ async def check_access(request: Request) -> None:
     access = ACCESS.get(key)
     if access is None:
         raise HTTPException(403)
-    identity = request.state.identity
-    person: Person | None = identity.person
-    if identity.is_script and (person is None or access.scope == "browser"):
-        # Also on pages that everyone may read: a wrong token must not look like a right one.
-        if person is None:
-            raise SignInRequired("")
-        raise HTTPException(403, "A token cannot do this. Sign in with a browser.")
+    identity: Identity = request.state.identity
+    if identity.is_script:
+        _check_script(identity, access)
     if access.who == "everyone":
         return
+    person = identity.person
     if person is None:
         raise SignInRequired(_sign_in_location(request))
     if identity.must_change_password and key not in _WITHOUT_OWN_PASSWORD:
         raise SignInRequired("" if request.url.path.startswith("/api/") else "/account")
-    if identity.is_script and access.scope == "submit" and not identity.can_submit:
-        raise HTTPException(403, "This token can read, but not submit.")
     if not _has_role(person, access.who):
         raise HTTPException(403)
     people: People = request.app.state.people
@@ -185,6 +198,17 @@ async def check_access(request: Request) -> None:
             raise HTTPException(404)
     for limit in access.limits:
         await run_in_threadpool(people.limits.count, limit, person_subject(person.id))
+
+
+def _check_script(identity: Identity, access: Access) -> None:
+    """Raise unless the token exists and has the scope."""
+    if identity.person is None:
+        # Also where everyone may read: a wrong token must not look like a right one.
+        raise SignInRequired("")
+    if access.scope == "browser":
+        raise HTTPException(403, "A token cannot do this. Sign in with a browser.")
+    if access.scope == "submit" and not identity.can_submit:
+        raise HTTPException(403, "This token can read, but not submit.")
 
 
 def _has_role(person: Person, who: Who) -> bool:

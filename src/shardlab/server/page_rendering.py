@@ -48,7 +48,7 @@ class Site:
     @property
     def navigation(self) -> tuple[NavigationLink, ...]:
         """Return the main menu of this person."""
-        links = NAVIGATION
+        links: tuple[NavigationLink, ...] = NAVIGATION
         if not self.is_local and self.person is not None:
             links += (NavigationLink("/classes", "Classes"),)
             links += (NavigationLink("/admin", "Admin"),) if self.person.is_admin else ()
@@ -85,14 +85,18 @@ def template_environment() -> Environment:
 
 def render_page(request: Request, template: str, page: Any, *, status: int = 200) -> HTMLResponse:
     """Return the response of one page; the template reads `page` and `site`."""
+    return HTMLResponse(render_text(request, template, page), status_code=status)
+
+
+def render_text(request: Request, template: str, page: Any) -> str:
+    """Return the HTML of a page or of a part of one."""
     site = Site(
         path=request.url.path,
         person=getattr(request.state, "person", None),
         csrf_token=request.state.csrf_token,
         is_local=request.app.state.settings.is_local,
     )
-    html = template_environment().get_template(template).render(page=page, site=site)
-    return HTMLResponse(html, status_code=status)
+    return template_environment().get_template(template).render(page=page, site=site)
 
 
 def _utc_time(seconds: float | None) -> str:

@@ -100,12 +100,13 @@ class PersonPracticeStore:
         if problem is not None:
             query = query.where(SubmissionRow.problem == problem)
         with self.database.read() as session:
-            return tuple(_submission_of(*row) for row in session.execute(query))
+            return tuple(_submission_of(row[0], row[1]) for row in session.execute(query))
 
     def get_submission(self, number: int) -> Submission:
         """Return one submission. Raises `UnknownSubmission`, also for another person's."""
         with self.database.read() as session:
-            return _submission_of(*self._fetch(session, self._submissions(), number))
+            row = self._fetch(session, self._submissions(), number)
+            return _submission_of(row[0], row[1])
 
     def load_source(self, number: int) -> bytes:
         """Return the source of a submission. Raises `UnknownSubmission`."""
@@ -122,14 +123,14 @@ class PersonPracticeStore:
     def _is_mine(self) -> Any:
         return (SubmissionRow.person == self.person) & (SubmissionRow.catalogue == self.catalogue)
 
-    def _submissions(self) -> Select[tuple[SubmissionRow, JudgementRow]]:
+    def _submissions(self) -> Select[SubmissionRow, JudgementRow]:
         return (
             select(SubmissionRow, JudgementRow)
             .outerjoin(JudgementRow, JudgementRow.submission == SubmissionRow.number)
             .where(self._is_mine())
         )
 
-    def _fetch(self, session: Session, query: Select[Any], number: int) -> tuple[Any, ...]:
+    def _fetch(self, session: Session, query: Any, number: int) -> tuple[Any, ...]:
         row = session.execute(query.where(SubmissionRow.number == number)).first()
         if row is None:
             raise UnknownSubmission(
@@ -164,7 +165,7 @@ class PersonPracticeStore:
             )
         return progress
 
-    def _attempts(self) -> Select[Any]:
+    def _attempts(self) -> Select[str, Any, Any, Any, Any]:
         # Attempts are derived from the judgements, and are not stored a second time.
         is_submit = SubmissionRow.kind == "submit"
         is_pass = is_submit & JudgementRow.passed

@@ -2,9 +2,9 @@
 
 - Host: only names in the settings are served (DNS rebinding).
 - Origin: a request that changes something must come from a page of this server.
-- CSRF token: such a request also carries the token of its browser, as a header or a form field. The
-  field is compared here, so that no route can forget it.
-- API token: a script sends one instead, in the Authorization header; it must be valid.
+- Person: who sends it, from the session's cookie or a script's API token (`Identity`).
+- CSRF token: such a request also carries the token of its session, as a header or a form field. The
+  field is compared here, so that no route can forget it. A script has no cookie, and needs none.
 - Size: a body above the limit is refused, with or without a Content-Length.
 """
 
@@ -14,9 +14,7 @@ import hashlib
 import hmac
 import logging
 import secrets
-from collections.abc import Callable
-from http.cookies import CookieError, SimpleCookie
-from urllib.parse import urlsplit
+from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
@@ -24,8 +22,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from shardlab.server.identity import Identify, Identity, read_cookie
 from shardlab.server.pages.error import error_response
-from shardlab.server.person import LOCAL_PERSON, Person
 from shardlab.server.settings import ServerSettings
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -63,33 +61,29 @@ SECURITY_HEADERS = {
     "cache-control": "no-store",
 }
 
-FindTokenPerson = Callable[[str], Person | None]
 
+def csrf_token(secret: bytes, browser: str, session_token: str = "") -> str:
+    """Return the token that forms of this browser carry.
 
-def csrf_token(secret: bytes, browser: str) -> str:
-    """Return the token that forms of this browser carry."""
-    return hmac.new(secret, f"csrf {browser}".encode(), hashlib.sha256).hexdigest()
+    It depends on the session too: one from before the sign-in, or of another session in the same
+    browser, is worth nothing.
+    """
+    message = f"csrf {browser} {session_token}".encode()
+    return hmac.new(secret, message, hashlib.sha256).hexdigest()
 
 
 class RequestGuard:
-    """ASGI middleware. Sets `browser`, `csrf_token` and, if known, `person` of `request.state`.
-
-    `find_token_person` returns the person of an API token; without it there are no such tokens, and
-    an Authorization header changes nothing.
-    """
+    """ASGI middleware. Sets `browser`, `identity`, `person`, `csrf_token` of `request.state`."""
 
     def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        settings: ServerSettings,
-        secret: bytes,
-        find_token_person: FindTokenPerson | None = None,
+        self, app: ASGIApp, *, settings: ServerSettings, secret: bytes, identify: Identify
     ) -> None:
         self._app = app
         self._settings = settings
         self._secret = secret
-        self._find_token_person = find_token_person
+        self._identify = identify
+        # Browsers refuse this prefix unless the cookie is Secure and of this very host.
+        self._cookie_name = f"__Host-{BROWSER_COOKIE}" if settings.is_https else BROWSER_COOKIE
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -100,13 +94,11 @@ class RequestGuard:
 
     async def _serve_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
-        browser = _read_cookie(headers, BROWSER_COOKIE)
+        browser = read_cookie(headers, self._cookie_name)
         new_browser = "" if browser else secrets.token_urlsafe(24)
         state = scope.setdefault("state", {})
         state["browser"] = browser or new_browser
-        state["csrf_token"] = csrf_token(self._secret, browser or new_browser)
-        if self._settings.is_local:
-            state["person"] = LOCAL_PERSON
+        self._set_identity(state, Identity())  # for the page of an error before the lookup
         has_started = False
 
         async def send_with_headers(message: Message) -> None:
@@ -153,8 +145,13 @@ class RequestGuard:
         if not (length.isascii() and length.isdecimal()) or int(length) > limit:
             raise HTTPException(413, "The request is too large.")
         limited = _limited_receive(receive, limit)
-        has_token = await self._identify_token(scope, headers)
-        if scope["method"] in SAFE_METHODS or has_token:
+        is_script = False
+        if not scope["path"].startswith("/static/"):
+            # In a thread: the database must not hold up the other requests of this process.
+            identity = await run_in_threadpool(self._identify, headers)
+            self._set_identity(scope["state"], identity)
+            is_script = identity.is_script
+        if scope["method"] in SAFE_METHODS or is_script:
             return limited
         if not self._is_same_origin(headers):
             raise HTTPException(403, "The request comes from another site.")
@@ -165,24 +162,14 @@ class RequestGuard:
         if token is None:
             raise HTTPException(403, "The CSRF token is missing.")
         # As bytes: compare_digest refuses text with other characters than ASCII.
-        if not hmac.compare_digest(token.encode(), expected.encode()):
+        if not hmac.compare_digest(token.encode("utf-8", "surrogatepass"), expected.encode()):
             raise HTTPException(403, "The page is out of date. Reload it, then try again.")
         return limited
 
-    async def _identify_token(self, scope: Scope, headers: Headers) -> bool:
-        """Return whether the request has a valid API token, and set its person.
-
-        A browser sends no bearer token on its own, so such a request needs no CSRF token. An
-        invalid one is refused, and never falls back to the session of the browser.
-        """
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        if self._find_token_person is None or scheme.lower() != "bearer":
-            return False
-        person = await run_in_threadpool(self._find_token_person, token.strip())
-        if person is None:
-            raise HTTPException(401, "The API token is not valid.")
-        scope["state"]["person"] = person
-        return True
+    def _set_identity(self, state: dict[str, Any], identity: Identity) -> None:
+        state["identity"] = identity
+        state["person"] = identity.person
+        state["csrf_token"] = csrf_token(self._secret, state["browser"], identity.session_token)
 
     def _is_same_origin(self, headers: Headers) -> bool:
         site = headers.get("sec-fetch-site")
@@ -191,13 +178,12 @@ class RequestGuard:
         origin = headers.get("origin")
         if origin is None:
             return True
-        parts = urlsplit(origin)
         scheme = "https" if self._settings.is_https else "http"
-        return parts.scheme == scheme and parts.netloc == headers.get("host")
+        return origin == f"{scheme}://{headers.get('host')}"
 
     def _browser_cookie(self, browser: str) -> str:
         secure = "; Secure" if self._settings.is_https else ""
-        return f"{BROWSER_COOKIE}={browser}; Path=/; HttpOnly; SameSite=Lax{secure}"
+        return f"{self._cookie_name}={browser}; Path=/; HttpOnly; SameSite=Lax{secure}"
 
 
 def _is_form(headers: Headers) -> bool:
@@ -235,14 +221,6 @@ async def _read_form_token(scope: Scope, receive: Receive) -> tuple[str | None, 
     except HTTPException as error:
         raise HTTPException(400, "The form cannot be read.") from error
     return (token if isinstance(token, str) else None), replay()
-
-
-def _read_cookie(headers: Headers, name: str) -> str:
-    try:
-        cookie = SimpleCookie(headers.get("cookie", "")).get(name)
-    except CookieError:
-        return ""
-    return "" if cookie is None or len(cookie.value) > 100 else cookie.value
 
 
 def _limited_receive(receive: Receive, limit: int) -> Receive:

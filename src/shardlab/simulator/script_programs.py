@@ -19,7 +19,10 @@ from shardlab.simulator.interpreter.replicas import ReplicaDifference, ReplicasD
 from shardlab.simulator.program_exit import ProgramExit
 from shardlab.simulator.run_statistics import RUN_STATISTICS
 from shardlab.simulator.script_runner import execute_as_main
-from shardlab.simulator.virtual_devices.jit_execution import program_observers
+from shardlab.simulator.virtual_devices.jit_execution import (
+    call_observers,
+    program_observers,
+)
 
 _JAX_FOLDER = os.path.dirname(jax.__file__)
 _HOOKS_FOLDER = os.path.dirname(_jax.__file__)
@@ -51,15 +54,18 @@ class ScriptRun:
     ended: BaseException | None = None
 
 
-def run_script(path: str, args: Sequence[str]) -> ScriptRun:
+def run_script(path: str, args: Sequence[str], *, keep_values: bool = False) -> ScriptRun:
     """Run a script as `python` would, and return the sharded programs that it ran.
 
     Call it in simulated mode. An exception or a deadlock of the script is returned together with
-    the programs that ran before it.
+    the programs that ran before it. With `keep_values` also the arrays of each first call.
     """
     script_run, program_exit = ScriptRun(), ProgramExit()
     RUN_STATISTICS.clear(warn_once=True)
-    with observe_programs(script_run), _collect_warnings(script_run):
+    with (
+        observe_programs(script_run, keep_values=keep_values),
+        _collect_warnings(script_run),
+    ):
         try:
             execute_as_main(path, args)
             program_exit.join_threads()
@@ -82,6 +88,9 @@ def observe_programs(script_run: ScriptRun, *, keep_values: bool = False) -> Ite
     With `keep_values` also the arrays of their first call, which then stay in memory.
     """
     program_keys: set[Any] = set()
+    # The program of each jaxpr whose call has not been seen yet. The jaxprs are kept alive, so that
+    # no other one can get their id.
+    waiting: dict[int, tuple[Any, int]] = {}
 
     def add_program(args: Any, params: dict[str, Any]) -> None:
         args, params = _without_refs(args, params)
@@ -93,17 +102,27 @@ def observe_programs(script_run: ScriptRun, *, keep_values: bool = False) -> Ite
         key = (str(closed.jaxpr), str(avals))
         if key not in program_keys:
             program_keys.add(key)
-            program = _make_program(closed, avals, params)
-            if keep_values:
-                names = _jax.argument_names(closed)
-                program = dataclasses.replace(program, values=tuple(args), parameter_names=names)
-            script_run.programs.append(program)
+            waiting[id(closed)] = closed, len(script_run.programs)
+            script_run.programs.append(_make_program(closed, avals, params))
+
+    def add_values(closed: Any, arrays: Any) -> None:
+        _, index = waiting.pop(id(closed), (None, -1))
+        if index >= 0:
+            script_run.programs[index] = dataclasses.replace(
+                script_run.programs[index],
+                values=tuple(arrays),
+                parameter_names=_jax.argument_names(closed),
+            )
 
     program_observers.append(add_program)
+    if keep_values:
+        call_observers.append(add_values)
     try:
         yield
     finally:
         program_observers.remove(add_program)
+        if keep_values:
+            call_observers.remove(add_values)
 
 
 def _without_refs(args: Any, params: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

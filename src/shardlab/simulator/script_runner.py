@@ -37,12 +37,14 @@ def run_script_file(
     is_module: bool = False,
     devices: int | None = None,
     strict: bool = False,
+    after_run: Callable[[], None] = lambda: None,
 ) -> tuple[int, str]:
     """Run a program, and return its exit code and a line that summarizes the simulation.
 
     With no `devices` the program gets as many as it requests itself, or 8. The real backend has
     one device, whatever the environment and the program request. With `strict`, a program that
     succeeds but has outputs whose replicas differ exits with `REPLICAS_DIFFER_EXIT_CODE`.
+    `after_run` is called after the program, while its devices still exist.
     """
     _check_program_exists(program, is_module)
     RUN_STATISTICS.clear(warn_once=True)
@@ -51,6 +53,7 @@ def run_script_file(
         code = _run_for_exit_code(lambda: execute_as_main(program, args, is_module), program_exit)
         jax.effects_barrier()
         program_exit.call_callbacks()
+        after_run()
         n_devices = device_count.fix_count()
     # A backend that was started before the mode could have several devices.
     n_real = len(device_hooks.real_backend().local_devices())

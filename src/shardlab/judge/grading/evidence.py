@@ -155,9 +155,9 @@ def pair_texts(
     sides = []
     for array in (actual, expected):
         items = [
-            f"{index_text(index)}: {_precise_text(array[index])}"
+            f"{index_text(index)}: {precise_text(array[index])}"
             if index
-            else _precise_text(array[index])
+            else precise_text(array[index])
             for index in indices
         ]
         items_text = ", ".join(items)
@@ -165,7 +165,7 @@ def pair_texts(
     return sides[0], sides[1]
 
 
-def _precise_text(value: Any) -> str:
+def precise_text(value: Any) -> str:
     """Return a number with as many digits as tell any two float32 apart."""
     array = np.asarray(value)
     return number_text(array) if array.dtype.kind in "biuc" else f"{float(array):.9g}"

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
+from shardlab.server.api.api_models import ERROR_RESPONSES
 from shardlab.server.api.people_models import (
     AccountBody,
     CreatedToken,
@@ -19,7 +20,7 @@ from shardlab.server.api.people_models import (
 from shardlab.server.people.services import People
 from shardlab.server.person import Person
 
-router = APIRouter(prefix="/api/v1/account", tags=["account"])
+router = APIRouter(prefix="/api/v1/account", tags=["account"], responses=ERROR_RESPONSES)
 
 
 def get_people(request: Request) -> People:

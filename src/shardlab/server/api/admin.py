@@ -7,9 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from shardlab.server.api.account import PeopleServices
+from shardlab.server.api.api_models import ERROR_RESPONSES
 from shardlab.server.api.people_models import NewRole, PersonBody, QueueBody, RowId
 
-router = APIRouter(prefix="/api/v1/admin", tags=["administration"])
+router = APIRouter(prefix="/api/v1/admin", tags=["administration"], responses=ERROR_RESPONSES)
 
 
 @router.get("/people")

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 
 from shardlab.server.api.account import PeopleServices, SignedIn
+from shardlab.server.api.api_models import ERROR_RESPONSES
 from shardlab.server.api.people_models import (
     CellBody,
     ClassBody,
@@ -23,7 +24,7 @@ from shardlab.server.class_problems import load_class_catalogue
 from shardlab.server.people.classes import Member
 from shardlab.server.people.services import People
 
-router = APIRouter(prefix="/api/v1", tags=["classes"])
+router = APIRouter(prefix="/api/v1", tags=["classes"], responses=ERROR_RESPONSES)
 
 JoinToken = Annotated[str, Path(min_length=3, max_length=80)]
 

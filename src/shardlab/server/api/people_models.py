@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, Field, StringConstraints
 
+from shardlab.server.api.api_models import ApiModel
 from shardlab.server.people.classes import MAX_COMMENT, MAX_TITLE, CellStatus
 from shardlab.server.person import Role
 
@@ -13,23 +14,6 @@ from shardlab.server.person import Role
 RowId = Annotated[int, Field(ge=1, le=2**53 - 1)]
 Password = Annotated[str, StringConstraints(max_length=512)]
 Title = Annotated[str, StringConstraints(min_length=1, max_length=MAX_TITLE)]
-
-
-class ErrorDetail(BaseModel):
-    """What failed."""
-
-    status: int
-    message: str
-
-
-class ErrorBody(BaseModel):
-    """The body of every response that is an error."""
-
-    error: ErrorDetail
-
-
-class _Request(BaseModel):
-    model_config = ConfigDict(extra="forbid")
 
 
 class AccountBody(BaseModel):
@@ -40,14 +24,14 @@ class AccountBody(BaseModel):
     role: Role
 
 
-class NewPassword(_Request):
+class NewPassword(ApiModel):
     """A change of the password."""
 
     current_password: Password
     password: Password
 
 
-class PasswordProof(_Request):
+class PasswordProof(ApiModel):
     """The password, to confirm what cannot be undone."""
 
     current_password: Password
@@ -62,7 +46,7 @@ class SessionBody(BaseModel):
     last_used: float
 
 
-class NewToken(_Request):
+class NewToken(ApiModel):
     """A token to create."""
 
     label: Annotated[str, StringConstraints(min_length=1, max_length=60)]
@@ -96,7 +80,7 @@ class ClassBody(BaseModel):
     is_open: bool
 
 
-class NewClass(_Request):
+class NewClass(ApiModel):
     """A class to create, or its new title."""
 
     title: Title
@@ -137,7 +121,7 @@ class CommentBody(BaseModel):
     is_mine: bool
 
 
-class NewComment(_Request):
+class NewComment(ApiModel):
     """A comment to add."""
 
     text: Annotated[str, StringConstraints(min_length=1, max_length=MAX_COMMENT)]
@@ -174,7 +158,7 @@ class PersonBody(BaseModel):
     n_sessions: int
 
 
-class NewRole(_Request):
+class NewRole(ApiModel):
     """The role that a person gets."""
 
     role: Role

@@ -9,13 +9,16 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from shardlab.errors import LabError
+from shardlab.server.access import SignInRequired
 from shardlab.server.page_rendering import render_page
+from shardlab.server.people.rate_limits import TooManyRequests
+from shardlab.server.people.refusals import NotThere, Refusal
 
 _MEANINGS = {
     400: "The request cannot be read.",
@@ -43,9 +46,17 @@ class ErrorPage:
 
 def add_error_pages(app: FastAPI) -> None:
     """Answer every error with a page, or with JSON under /api."""
-    app.add_exception_handler(HTTPException, _show_http_error)  # type: ignore[arg-type]
-    app.add_exception_handler(RequestValidationError, _show_invalid_request)  # type: ignore[arg-type]
-    app.add_exception_handler(LabError, _show_lab_error)  # type: ignore[arg-type]
+    handlers = {
+        HTTPException: _show_http_error,
+        RequestValidationError: _show_invalid_request,
+        LabError: _show_lab_error,
+        SignInRequired: _show_sign_in,
+        TooManyRequests: _show_rate_limit,
+        Refusal: _show_refusal,
+        NotThere: _show_not_there,
+    }
+    for kind, handler in handlers.items():
+        app.add_exception_handler(kind, handler)  # type: ignore[arg-type]
 
 
 async def _show_http_error(request: Request, error: HTTPException) -> Response:
@@ -73,6 +84,25 @@ def _field_name(location: tuple[Any, ...]) -> str:
 async def _show_lab_error(request: Request, error: LabError) -> Response:
     details = {"code": error.code, "where": error.where or "", "fix": error.fix or ""}
     return error_response(request, 422, error.what, details=details)
+
+
+async def _show_sign_in(request: Request, error: SignInRequired) -> Response:
+    if error.location:
+        return RedirectResponse(error.location, 303)
+    return error_response(request, 401, headers={"www-authenticate": "Bearer"})
+
+
+async def _show_rate_limit(request: Request, error: TooManyRequests) -> Response:
+    headers = {"retry-after": str(error.retry_after)}
+    return error_response(request, 429, error.message, headers=headers)
+
+
+async def _show_refusal(request: Request, error: Refusal) -> Response:
+    return error_response(request, 422, error.message)
+
+
+async def _show_not_there(request: Request, error: NotThere) -> Response:
+    return error_response(request, 404)
 
 
 def error_response(

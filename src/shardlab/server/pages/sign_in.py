@@ -78,7 +78,7 @@ def sign_in(
     try:
         person = people.accounts.sign_in(name, password, address=client_address(request))
     except (Refusal, TooManyRequests) as error:
-        page = SignInPage(next_path=next_path, name=name[:80], message=_message(error))
+        page = SignInPage(next_path=next_path, name=name[:80], message=error.message)
         return _refused(render_page(request, "sign_in.html", page), error)
     return start_session(request, people, person, next_path)
 
@@ -104,7 +104,7 @@ def sign_up(
         person = people.accounts.sign_up(name, password, address=client_address(request))
     except (Refusal, TooManyRequests) as error:
         field = error.field if isinstance(error, Refusal) else ""
-        page = SignUpPage(next_path=next_path, name=name[:80], message=_message(error), field=field)
+        page = SignUpPage(next_path=next_path, name=name[:80], message=error.message, field=field)
         return _refused(render_page(request, "sign_up.html", page), error)
     return start_session(request, people, person, next_path)
 
@@ -154,13 +154,6 @@ def clear_session_cookie(request: Request, response: Response) -> None:
 def client_address(request: Request) -> str:
     """Return the address of the client; uvicorn has read it from a trusted proxy's header."""
     return request.client.host if request.client else "unknown"
-
-
-def _message(error: Refusal | TooManyRequests) -> str:
-    if isinstance(error, Refusal):
-        return error.message
-    minutes = -(-error.retry_after // 60)
-    return f"Too many attempts. Try again in {minutes} {'minute' if minutes == 1 else 'minutes'}."
 
 
 def _refused(response: Response, error: Refusal | TooManyRequests) -> Response:

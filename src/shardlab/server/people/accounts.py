@@ -11,6 +11,7 @@ from typing import get_args
 
 from sqlalchemy import func, select
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
 
 from shardlab.server.database.engine import Database
 from shardlab.server.database.people_tables import PersonRow, SessionRow
@@ -119,7 +120,7 @@ class Accounts:
         self._limits.count(SIGN_IN_NAME, key)
         with self._database.read() as session:
             row = session.scalar(select(PersonRow).where(PersonRow.name_key == key))
-        if not self._hashing.is_correct(row and row.password_hash, password) or row is None:
+        if not self._is_correct(row, password) or row is None:
             raise Refusal(WRONG_SIGN_IN)
         self._limits.forget(SIGN_IN_NAME_AT_ADDRESS, pair)
         with self._database.write() as session:
@@ -131,12 +132,15 @@ class Accounts:
                 stored.password_hash = self._hashing.hash(password)
             return person_of(stored)
 
+    def _is_correct(self, row: PersonRow | None, password: str) -> bool:
+        return self._hashing.is_correct(None if row is None else row.password_hash, password)
+
     def check_password(self, person: Person, password: str) -> None:
         """Raise `Refusal` unless the password is the person's own, as before a deletion."""
         self._limits.count(PASSWORD_CHECK, person_subject(person.id))
         with self._database.read() as session:
             row = session.get(PersonRow, person.id)
-        if not self._hashing.is_correct(row and row.password_hash, password):
+        if not self._is_correct(row, password):
             raise Refusal("The current password is wrong.", field="current_password")
 
     def change_password(self, person: Person, password: str, *, except_session: int | None) -> None:
@@ -228,10 +232,7 @@ def _get(row: PersonRow | None) -> PersonRow:
     return row
 
 
-def _count_admins(session: object) -> int:
-    from sqlalchemy.orm import Session
-
-    assert isinstance(session, Session)
+def _count_admins(session: Session) -> int:
     query = select(func.count()).select_from(PersonRow).where(PersonRow.role == "admin")
     return session.execute(query).scalar_one()
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sqlalchemy import Integer, cast, delete, func, or_, select
+from sqlalchemy import Integer, Select, cast, delete, func, or_, select
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.orm import Session
 
@@ -164,7 +164,7 @@ class Classes:
         return _summary_of(found[0], found[1], found[2], person)
 
     @staticmethod
-    def _summaries():  # type: ignore[no-untyped-def]
+    def _summaries() -> Select[ClassRow, str, int]:
         n_members = (
             select(func.count()).where(ClassMemberRow.course_class == ClassRow.id).scalar_subquery()
         )

@@ -19,13 +19,13 @@ from sqlalchemy.orm import Session
 
 from shardlab.server.database.engine import Database
 from shardlab.server.database.people_tables import (
-    Base,
     CatalogueRow,
     PersonRow,
     RateLimitRow,
     SourceRow,
     SubmissionRow,
 )
+from shardlab.server.database.tables import Base
 from shardlab.server.people.rate_limits import person_subject
 from shardlab.server.person import Person
 
@@ -43,7 +43,7 @@ def person_tables() -> tuple[Table, ...]:
 def belongings(session: Session, person: int) -> dict[str, list[dict[str, Any]]]:
     """Return every row of a person, by table: their own, and those that refer to their own."""
     rows: dict[str, dict[tuple[Any, ...], dict[str, Any]]] = {}
-    account = PersonRow.__table__
+    account = Base.metadata.tables[PersonRow.__tablename__]
     own_keys = {account.name: _select_into(session, account, account.c.id == person, rows)}
     for table in person_tables():
         own_keys[table.name] = _select_into(session, table, table.c.person == person, rows)

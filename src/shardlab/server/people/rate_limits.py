@@ -47,6 +47,12 @@ class TooManyRequests(Exception):
         super().__init__(f"retry after {retry_after} s")
         self.retry_after = retry_after
 
+    @property
+    def message(self) -> str:
+        minutes = -(-self.retry_after // 60)
+        unit = "minute" if minutes == 1 else "minutes"
+        return f"Too many requests. Try again in {minutes} {unit}."
+
 
 class RateLimits:
     """Counts requests."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sqlalchemy import delete, select
+from sqlalchemy import ColumnElement, delete, select
 
 from shardlab.server.database.engine import Database
 from shardlab.server.database.people_tables import ApiTokenRow, PersonRow, SessionRow
@@ -145,7 +145,7 @@ class Sessions:
             )
 
     @staticmethod
-    def _is_expired(now: float):  # type: ignore[no-untyped-def]
+    def _is_expired(now: float) -> ColumnElement[bool]:
         return (SessionRow.last_used < now - IDLE_SECONDS) | (
             SessionRow.created < now - ABSOLUTE_SECONDS
         )

@@ -39,6 +39,8 @@ _PROGRAM = "_shardlab_program"
 
 # Called with the arguments and parameters of every jit that the mode lowers (`script_programs.py`).
 program_observers: list[Callable[[Any, dict[str, Any]], None]] = []
+# Called with the jaxpr and the arrays of every call of a jit.
+call_observers: list[Callable[[Any, Any], None]] = []
 
 
 def lower_simulated(args: Any, **params: Any) -> Any:
@@ -77,6 +79,8 @@ def compile_simulated(computation: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _run_program(name: str, program: DischargedProgram, args: Any, placement: Any) -> list[Any]:
     jaxpr, arrays = program.jaxpr, program.array_arguments(args)
+    for observe in call_observers:
+        observe(jaxpr, arrays)
     for array in arrays:
         device_hooks.check_argument(array)
     in_shardings = tuple(attached_sharding(array) for array in arrays)
