@@ -10,7 +10,8 @@ from shardlab.catalogue.tracks import load_catalogue
 from shardlab.course.attempt import record_submission
 from shardlab.course.cancellable_pool import CancellablePool
 from shardlab.course.store import open_store
-from shardlab.server.confined.lab_pool import open_lab_pool
+from shardlab.judge.worker_pool import open_worker_pool
+from shardlab.server.confined.lab_pool import StagedPool, open_lab_pool
 from shardlab.server.database.engine import open_database
 from shardlab.server.jobs.job_kinds import JobContext, run_job
 from shardlab.server.jobs.sql_queue import SqlJobQueue
@@ -18,8 +19,11 @@ from shardlab.server.jobs.sql_queue import SqlJobQueue
 
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory):
-    with open_lab_pool([]) as pool:
-        yield pool
+    pool = StagedPool(open_lab_pool([]))
+    assert not pool.can_judge
+    pool.add_judge(open_worker_pool())
+    yield pool
+    pool.close()
 
 
 @pytest.fixture
