@@ -44,7 +44,6 @@ from shardlab.server.practice.workbooks import (
     require_person,
     workbook_of,
 )
-from shardlab.sharding.layout_picture import layout_svg
 
 router = APIRouter(include_in_schema=False)
 
@@ -340,7 +339,7 @@ def draw_layout(request: Request, slug: str, number: int) -> Response:
     layouts = parse_layouts(problem.page)
     if not 0 < number <= len(layouts):
         raise HTTPException(404)
-    svg = layout_svg(layouts[number - 1])
+    svg = layouts[number - 1].svg()
     return Response(svg, media_type="image/svg+xml", headers=_PICTURE_HEADERS)
 
 

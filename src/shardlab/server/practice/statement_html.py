@@ -193,7 +193,8 @@ def _render_layouts(text: str, context: dict[str, Any]) -> str:
         url = context["picture_url"].format(n=len(context["layouts"]))
         # The text of the line is the description: array, spec and mesh say all that is drawn.
         description = escape(f"Layout of {line.strip()}")
-        images.append(f'<img src="{escape(url)}" alt="{description}" loading="lazy">')
+        image = f'<img src="{escape(url)}" alt="{description}" loading="lazy">'
+        images.append(f'<a href="{escape(url)}" title="Open the picture alone">{image}</a>')
     return f'<figure class="layout-picture">{"".join(images)}</figure>\n'
 
 
