@@ -44,7 +44,7 @@ from shardlab.server.practice.workbooks import (
     require_person,
     workbook_of,
 )
-from shardlab.sharding.layout_picture import layout_svg
+from shardlab.sharding.layout_render import layout_svg
 
 router = APIRouter(include_in_schema=False)
 
