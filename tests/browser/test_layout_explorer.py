@@ -12,6 +12,12 @@ from browser.conftest import NARROW, WIDE
 STATE = "/layout?mesh=data=2,model=4&array=bf16[4096,16384]&spec=None,model"
 
 
+FOCUSED = """() => {
+  const focused = document.activeElement;
+  return focused.dataset.axis || focused.id || focused.tagName;
+}"""
+
+
 def open_explorer(open_visit, path=STATE, **options):
     visit = open_visit(**options)
     page = visit.open(path)
@@ -128,8 +134,7 @@ def test_every_control_is_reached_with_tab(open_visit):
     names = set()
     for _ in range(60):
         page.keyboard.press("Tab")
-        focused = page.locator(":focus")
-        names.add(focused.evaluate("item => item.dataset.axis || item.id || item.tagName"))
+        names.add(page.evaluate(FOCUSED))
     assert {"data", "model", "CANVAS", "array", "mesh", "spec", "example"} <= names
 
 
@@ -154,10 +159,7 @@ def test_two_layouts_show_the_collectives_between(open_visit):
     page.get_by_role("button", name="Reshard to a layout B").click()
     assert page.locator(".step-kind").all_inner_texts() == ["all_gather"]
     page.fill("#to", "model")
-    # A function: the Content-Security-Policy does not allow to evaluate a string.
-    page.wait_for_function(
-        "() => document.querySelector('.step-kind').textContent === 'all_to_all'"
-    )
+    page.locator(".step-kind", has_text="all_to_all").wait_for()
     assert page.locator(".step-cost").inner_text() == "25.2 MB"
     assert page.locator(".thumbnail").count() == 2
     wait_for_url(page, "to", "model")

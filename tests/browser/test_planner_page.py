@@ -83,9 +83,7 @@ def test_an_uploaded_file_sends_its_header_alone(open_visit, tmp_path):
     with page.expect_request("**/api/v1/plans") as sent:
         page.set_input_files("#files", str(path))
     assert len(sent.value.post_data) < 1000
-    page.wait_for_function(
-        "() => document.querySelector('.summary').textContent.startsWith('own,')"
-    )
+    page.locator(".summary", has_text="own,").wait_for()
     assert page.locator(".tensors tbody code").first.inner_text() == "mlp.up.weight"
     visit.check()
 
