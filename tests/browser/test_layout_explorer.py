@@ -86,6 +86,8 @@ def test_dragging_an_axis_onto_a_dimension_shards_it(open_visit, viewport):
     drag(page, board.locator('[data-axis="data"]'), board.locator('[data-dim="0"]'))
     assert page.input_value("#spec") == "data, model"
     assert "no copies" in summary(page)
+    if viewport == WIDE:
+        visit.take_screenshot("layout-dragged")
     drag(page, board.locator('[data-axis="model"]'), board.locator(".tray"))
     assert page.input_value("#spec") == "data"
     assert page.locator(".drag-ghost").count() == 0

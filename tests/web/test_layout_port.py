@@ -21,7 +21,8 @@ from playwright.sync_api import sync_playwright
 from shardlab.errors import LabError
 from shardlab.server.pages.layout import layout_code
 from shardlab.sharding.layout import Layout, layout
-from shardlab.sharding.layout_picture import device_text, layout_picture
+from shardlab.sharding.layout_picture import layout_picture
+from shardlab.sharding.layout_render import device_text
 from shardlab.sharding.reshard import ReshardStep, _cost_text, reshard
 from shardlab.sharding.shape import parse_array
 

@@ -15,7 +15,13 @@ from shardlab.server.access import check_access
 from shardlab.server.api import account as account_api
 from shardlab.server.api import admin as admin_api
 from shardlab.server.api import classes as classes_api
-from shardlab.server.api import gallery_routes, job_routes, plan_routes, recording_routes
+from shardlab.server.api import (
+    gallery_routes,
+    job_routes,
+    plan_routes,
+    practice_routes,
+    recording_routes,
+)
 from shardlab.server.database.engine import open_database
 from shardlab.server.identity import Identify, identify_local_person, identify_with
 from shardlab.server.jobs.job_service import JobService
@@ -45,6 +51,7 @@ _ROUTERS = (
     # In this order: /practice/export.zip is not a problem.
     *(practice_list.router, practice_submission.router, practice_problem.router),
     *(job_routes.router, recording_routes.router, gallery_routes.router, plan_routes.router),
+    practice_routes.router,
 )
 # In mode `accounts` only.
 _PEOPLE_ROUTERS = (

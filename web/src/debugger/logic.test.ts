@@ -8,6 +8,7 @@ import { applyHop, hopStates } from "./hop_state.ts";
 import { LoadedRecording } from "./loaded_recording.ts";
 import { coordinateText, deviceCoordinates, meshGrid, parseMesh, placeDevice } from "./mesh_grid.ts";
 import { nearestStop, nextPosition, previousPosition, stepRuns, stopSteps } from "./navigation.ts";
+import { observeRun } from "./observations.ts";
 import { encodeFloats, fixtureRecording, ringAllReduce } from "./recording_fixture.ts";
 import { tileLayout } from "./tile_layout.ts";
 import { timeTicks, timeToX, xToTime, zoomScale } from "./timeline_scale.ts";
@@ -155,6 +156,16 @@ test("a comparison names collectives gained and lost and devices that differ", (
   const comparison = compareRecordings(before, new LoadedRecording(broken));
   assert.deepEqual(comparison.collectives, [{ label: "psum over model", before: 1, after: 0, bytesBefore: 48, bytesAfter: 0 }]);
   assert.deepEqual(comparison.outputs, [{ name: "loss", devices: [4, 5, 6, 7], shapesDiffer: false }]);
+});
+
+test("copies that disagree and the first nan are observed once, where they begin", () => {
+  const recording = fixtureRecording();
+  recording.findings = [];
+  recording.values[3]!.groups[1]!.n_nan = 2;
+  const observations = observeRun(new LoadedRecording(recording));
+  assert.deepEqual(observations.map(({ step, line, code }) => [step, line, code]), [[1, 6, "first nan"], [3, 7, "copies disagree"]]);
+  assert.match(observations[0]!.message, /on device 4-7/);
+  assert.deepEqual(observeRun(new LoadedRecording(fixtureRecording())), [], "the finding of line 7 says it already");
 });
 
 test("the time scale maps both ways, zooms within its limits and has round ticks", () => {

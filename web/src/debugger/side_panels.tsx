@@ -110,6 +110,8 @@ export function CollectivesPanel() {
                 class={`dbg-row${isCurrent ? " is-current" : ""}${active.has(index) || state.hoveredStep.value === index ? " is-active" : ""}`}
                 aria-current={isCurrent ? "step" : undefined}
                 onClick={() => state.goTo(index, 0)}
+                onMouseEnter={() => (state.hoveredStep.value = index)}
+                onMouseLeave={() => (state.hoveredStep.value = null)}
               >
                 <span class="dbg-row-title">
                   {collective.axes.map((axis) => <i key={axis} class={`axis-dot axis-dot-${run.axisIndex(axis) % 8}`} />)}
@@ -154,7 +156,14 @@ export function FindingsPanel() {
           {finding.line > 0 && <button type="button" class="link" onClick={() => select(finding.file, finding.line)}>line {finding.line}</button>}
         </article>
       ))}
-      {failure === null && findings.length === 0 && <p class="dbg-hint">No findings.</p>}
+      {state.observations.value.map((observation) => (
+        <article key={observation.step} class={`dbg-finding is-${observation.severity}`}>
+          <p class="dbg-finding-code">seen in this run: {observation.code}</p>
+          <p>{observation.message}</p>
+          <button type="button" class="link" onClick={() => state.goTo(observation.step)}>{observation.line > 0 ? `line ${observation.line}` : "show it"}</button>
+        </article>
+      ))}
+      {failure === null && findings.length === 0 && state.observations.value.length === 0 && <p class="dbg-hint">No findings.</p>}
       {[...notes, ...(truncated ? [truncated] : [])].map((note) => <p key={note} class="dbg-hint">{note}</p>)}
     </>
   );

@@ -116,7 +116,7 @@ function lineMarks(state: DebuggerState, file: number, element: Element): LineMa
 function recordedDiagnostics(state: DebuggerState, file: number): LineDiagnostic[] {
   const recording = state.run.value!.recording;
   const severity = (name: string) => (name === "error" || name === "warning" ? name : "info");
-  const diagnostics = recording.findings
+  const diagnostics = [...recording.findings, ...state.observations.value]
     .filter((finding) => finding.file === file)
     .map((finding): LineDiagnostic => ({ line: finding.line, severity: severity(finding.severity), message: `${finding.message}\n${finding.fix ? `Try: ${finding.fix}` : ""}`.trim() }));
   const failure = recording.failure;

@@ -8,7 +8,7 @@ import { tags } from "@lezer/highlight";
 const theme = EditorView.theme({
   "&": { color: "var(--code-ink)", backgroundColor: "var(--panel)", fontSize: "var(--editor-size, 13px)", height: "100%" },
   "&.cm-focused": { outline: "none" },
-  ".cm-scroller": { fontFamily: "var(--mono)", lineHeight: "1.55", overflow: "auto" },
+  ".cm-scroller": { fontFamily: "var(--mono)", fontVariantLigatures: "none", lineHeight: "1.55", overflow: "auto" },
   ".cm-content": { padding: "8px 0", caretColor: "var(--accent)" },
   ".cm-cursor": { borderLeftColor: "var(--accent)", borderLeftWidth: "2px" },
   ".cm-line": { padding: "0 12px 0 4px" },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from typing import Any
@@ -39,18 +40,17 @@ class ConfinedFailure(Exception):
         self.error = error
 
 
-def run_confined(pool: SandboxPool, kind: str, payload: dict[str, Any]) -> Any:
+def run_confined(
+    pool: SandboxPool, kind: str, payload: dict[str, Any], limits: ProcessLimits = LIMITS
+) -> Any:
     """Return the result of one piece of work, parsed from JSON. Raises `ConfinedFailure`.
 
     A process that was ended from outside is replaced once: the program cannot have caused it.
     """
+    with contextlib.suppress(ProcessEnded):
+        return _run_once(pool, kind, payload, limits)
     try:
-        return _run_once(pool, kind, payload)
-    except ProcessEnded as ended:
-        if not is_judge_fault(ended.reason):
-            raise AssertionError("every other end is a failure") from ended
-    try:
-        return _run_once(pool, kind, payload)
+        return _run_once(pool, kind, payload, limits)
     except ProcessEnded as ended:
         message = "The process was ended from outside, twice."
         raise ConfinedFailure(
@@ -58,39 +58,42 @@ def run_confined(pool: SandboxPool, kind: str, payload: dict[str, Any]) -> Any:
         ) from ended
 
 
-def _run_once(pool: SandboxPool, kind: str, payload: dict[str, Any]) -> Any:
-    process = pool.start_process(LAB_ROLE, LIMITS)
+def _run_once(pool: SandboxPool, kind: str, payload: dict[str, Any], limits: ProcessLimits) -> Any:
+    """Return the result. Raises `ProcessEnded` only for an end that has another cause."""
+    process = pool.start_process(LAB_ROLE, limits)
     try:
         request = ConfinedRequest(
             kind=kind,
             payload=payload,
             stack_dumps=StackDumps(
-                wall_seconds=LIMITS.wall_seconds * _STACK_DUMP_SHARE,
-                cpu_seconds=LIMITS.cpu_seconds * _STACK_DUMP_SHARE,
+                wall_seconds=limits.wall_seconds * _STACK_DUMP_SHARE,
+                cpu_seconds=limits.cpu_seconds * _STACK_DUMP_SHARE,
             ),
         )
         try:
             response = ConfinedResponse.from_frame(process.request(request.to_frame()))
         except InvalidFrame as error:
             reason = ExitReason(kind="protocol", detail=str(error))
-            raise ConfinedFailure(_explain_end(reason, process)) from error
+            raise ConfinedFailure(_explain_end(reason, process, limits)) from error
         except ProcessEnded as ended:
             if is_judge_fault(ended.reason):
                 raise
-            raise ConfinedFailure(_explain_end(ended.reason, process)) from ended
-        return _read_response(response, process)
+            raise ConfinedFailure(_explain_end(ended.reason, process, limits)) from ended
+        return _read_response(response, process, limits)
     finally:
         process.close()
 
 
-def _read_response(response: ConfinedResponse, process: SandboxedProcess) -> Any:
+def _read_response(
+    response: ConfinedResponse, process: SandboxedProcess, limits: ProcessLimits
+) -> Any:
     if response.error is not None:
         raise ConfinedFailure(_job_error(response.error, process))
     try:
         return json.loads(response.result)
     except (ValueError, RecursionError) as error:
         reason = ExitReason(kind="protocol", detail="the result is not JSON")
-        raise ConfinedFailure(_explain_end(reason, process)) from error
+        raise ConfinedFailure(_explain_end(reason, process, limits)) from error
 
 
 def _job_error(error: ProgramError, process: SandboxedProcess) -> JobError:
@@ -102,15 +105,15 @@ def _job_error(error: ProgramError, process: SandboxedProcess) -> JobError:
     return JobError(kind=error.kind, message=error.message, line=error.line, fix=error.fix)
 
 
-def _explain_end(reason: ExitReason, process: SandboxedProcess) -> JobError:
+def _explain_end(reason: ExitReason, process: SandboxedProcess, limits: ProcessLimits) -> JobError:
     """Return how a process ended, in words, with the line that its interpreter reported last."""
     _, stack_dump = split_stack_dump(process.output)
     lines = _STACK_LINE.findall(stack_dump)
     line = int(lines[0]) if lines else None
     match reason.kind:
         case "time":
-            detail = f"{LIMITS.cpu_seconds:g} s of processor time"
-            detail = reason.detail or f"{detail}, {LIMITS.wall_seconds:g} s in total"
+            detail = f"{limits.cpu_seconds:g} s of processor time"
+            detail = reason.detail or f"{detail}, {limits.wall_seconds:g} s in total"
             return JobError(
                 kind="time",
                 message=f"The time limit was reached ({detail}).",
@@ -120,14 +123,14 @@ def _explain_end(reason: ExitReason, process: SandboxedProcess) -> JobError:
         case "memory":
             return JobError(
                 kind="memory",
-                message=f"The memory limit of {LIMITS.memory_bytes >> 20} MB was reached.",
+                message=f"The memory limit of {limits.memory_bytes >> 20} MB was reached.",
                 line=line,
                 fix="use smaller arrays or a smaller mesh.",
             )
         case "output":
             return JobError(
                 kind="output",
-                message=f"The program printed more than {LIMITS.output_bytes >> 10} KB.",
+                message=f"The program printed more than {limits.output_bytes >> 10} KB.",
                 line=line,
                 fix="print less.",
             )
