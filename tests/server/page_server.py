@@ -20,7 +20,7 @@ from shardlab.server.settings import ServerSettings
 @contextlib.contextmanager
 def page_client(data_folder: Path) -> Iterator[httpx.Client]:
     """Return a client of a server on loopback; it sends the CSRF token as the pages do."""
-    listener = listen_on(0)
+    listener = listen_on("127.0.0.1", 0)
     settings = ServerSettings(data_folder=data_folder, port=listener.getsockname()[1])
     config = uvicorn.Config(create_app(settings), lifespan="off", log_level="critical")
     server = uvicorn.Server(config)

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser.conftest import FLAGS, chromium_path
 from playwright.sync_api import sync_playwright
 
+from browser.conftest import FLAGS, chromium_path
 from shardlab.errors import LabError
 from shardlab.server.pages.layout import layout_code
 from shardlab.sharding.layout import Layout, layout
