@@ -123,7 +123,7 @@ function Thumbnail({ layout, name, dark }: { layout: Layout; name: string; dark:
       />
       <figcaption>
         {name && <strong>{name} </strong>}
-        <code>{`${layout.spec}`}</code> {bytesText(layout.bytesPerDevice)}
+        <code>{`${layout.spec}`}</code> <span class="nowrap">{bytesText(layout.bytesPerDevice)}</span>
       </figcaption>
     </figure>
   );
