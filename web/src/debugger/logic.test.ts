@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { parseDevices } from "../shared/recording.ts";
 import { decodeCells, differingCells, sliceGrid } from "./cells.ts";
 import { compareRecordings } from "./compare_runs.ts";
-import { formatBytes, formatNumber, formatSeconds } from "./format.ts";
+import { formatBytes, formatNumber, formatSeconds, splitMessage } from "./format.ts";
 import { applyHop, hopStates } from "./hop_state.ts";
 import { LoadedRecording } from "./loaded_recording.ts";
 import { coordinateText, deviceCoordinates, meshGrid, parseMesh, placeDevice } from "./mesh_grid.ts";
@@ -176,6 +176,13 @@ test("the time scale maps both ways, zooms within its limits and has round ticks
   assert.ok(Math.abs(zoomed.end - 2e-3) < 1e-12 && Math.abs(zoomed.start - 1.5e-3) < 1e-12);
   assert.deepEqual(zoomScale(zoomed, 0.01, 1e-3, 2e-3), scale);
   assert.deepEqual(timeTicks(scale, 4).map((tick) => Math.round(tick * 1e6) + 0), [0, 500, 1000, 1500, 2000]);
+});
+
+test("a long message is split after its first sentence", () => {
+  assert.deepEqual(splitMessage("Too short."), ["Too short.", ""]);
+  const [first, rest] = splitMessage(`ValueError: argument arrays are not divisible: ${"the passed args[0] is wrong. ".repeat(20)}`);
+  assert.equal(first, "ValueError: argument arrays are not divisible.");
+  assert.ok(rest.startsWith("the passed args[0]"));
 });
 
 test("numbers are short", () => {
