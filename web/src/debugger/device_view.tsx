@@ -46,7 +46,7 @@ function currentLayout(state: DebuggerState, value: Value, [width, height]: [num
   const collective = state.step.value?.collective ?? null;
   if (collective !== null && isMidCollective(state) && run.deviceCount > MANY_DEVICES) {
     const group = collective.groups[state.selectedGroup.value] ?? collective.groups[0] ?? [];
-    return collectiveLayout(run, value, group);
+    return collectiveLayout(run, value, group, [width - 2 * MARGIN, height - 2 * MARGIN]);
   }
   const mode = isMidCollective(state) ? "mesh" : effectiveMode(state) === "groups" ? "groups" : "mesh";
   return tileLayout(run, value, mode, {

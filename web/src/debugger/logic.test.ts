@@ -5,7 +5,7 @@ import { decodeCells, differingCells, sliceGrid } from "./cells.ts";
 import { compareRecordings } from "./compare_runs.ts";
 import { formatBytes, formatNumber, formatSeconds, splitMessage } from "./format.ts";
 import { applyHop, hopStates } from "./hop_state.ts";
-import { LoadedRecording } from "./loaded_recording.ts";
+import { groupLabel, LoadedRecording } from "./loaded_recording.ts";
 import { coordinateText, deviceCoordinates, meshGrid, parseMesh, placeDevice } from "./mesh_grid.ts";
 import { nearestStop, nextPosition, previousPosition, stepRuns, stopSteps } from "./navigation.ts";
 import { observeRun } from "./observations.ts";
@@ -146,6 +146,14 @@ test("live values are the last ones written under each name", () => {
 test("each device belongs to the group that lists it", () => {
   const recording = new LoadedRecording(fixtureRecording());
   assert.deepEqual([0, 3, 4, 7].map((device) => recording.groupOf(recording.values[3]!, device)), [0, 0, 1, 1]);
+});
+
+test("a group of devices is named by its coordinates where it is all devices that have them", () => {
+  const run = new LoadedRecording(fixtureRecording());
+  const labels = (id: number) => run.values[id]!.groups.map((group) => groupLabel(run, run.values[id]!, group));
+  assert.deepEqual(labels(1), ["model 0", "model 1", "model 2", "model 3"]);
+  assert.deepEqual(labels(3), ["data 0", "data 1"]);
+  assert.deepEqual(labels(2)[5], "5");
 });
 
 test("a comparison names collectives gained and lost and devices that differ", () => {
