@@ -87,6 +87,7 @@ THIRD_PARTY = {
     "catalogue": {"numpy"},
     "course": {"numpy", "rich"},
     # Pages and queues: programs run in workers, so the web process has no use for JAX.
+    "server.people.passwords": {"argon2"},
     "server": {
         "fastapi",
         "pydantic",

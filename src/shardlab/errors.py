@@ -67,7 +67,11 @@ LabError
 │  └─ ForkServerFailed
 ├─ ServerError
 │  ├─ PortInUse
-│  └─ DatabaseUnusable
+│  ├─ DatabaseUnusable
+│  ├─ SecretMissing
+│  ├─ WeakSecret
+│  ├─ InvalidServerOption
+│  └─ AccountRefused
 ├─ CatalogueError (ValueError)
 │  ├─ CatalogueNotFound
 │  ├─ InvalidTracks
@@ -613,6 +617,30 @@ class DatabaseUnusable(ServerError):
     """The server's database cannot be opened or migrated."""
 
     code = "server.database"
+
+
+class SecretMissing(ServerError):
+    """Server mode has no secret to sign sessions and links with."""
+
+    code = "server.secret_missing"
+
+
+class WeakSecret(ServerError):
+    """The secret of server mode is short, repetitive, or one from an example."""
+
+    code = "server.weak_secret"
+
+
+class InvalidServerOption(ServerError):
+    """Options of `shardlab serve` do not fit together."""
+
+    code = "server.invalid_option"
+
+
+class AccountRefused(ServerError):
+    """An account cannot be created or changed as `shardlab people` was told to."""
+
+    code = "server.account"
 
 
 # Course: catalogue, progress store and practice (`shardlab.course`)

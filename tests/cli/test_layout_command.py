@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from shardlab import __version__
 from shardlab.cli import main
 from shardlab.sharding.layout import layout
-from shardlab.sharding.layout_picture import device_text
+from shardlab.sharding.layout_render import device_text
 
 EXAMPLE = ["layout", "4096x16384:bf16", "--spec", "None,model", "--mesh", "data=2,model=4"]
 

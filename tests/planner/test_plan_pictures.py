@@ -8,14 +8,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from render.svg_frame import assert_inside_frame, assert_labels_fit
 from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.memory_bars import bars_svg, memory_bars
 from shardlab.planner.model import Model
 from shardlab.planner.plan import KINDS
 from shardlab.planner.tensor_group import parse_tensor_group
-from shardlab.planner.treemap import TILE_STYLES, Box, squarify
-from shardlab.render.palette import contrast_ratio
+from shardlab.planner.treemap import sharding_style, squarify
+from shardlab.render.palette import axis_shade
+from shardlab.render.svg_marks import Box
 from shardlab.sharding.dtype import parse_dtype
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -49,18 +51,8 @@ def test_each_picture_has_a_title_and_a_description(name):
 @pytest.mark.parametrize("name", PLANS)
 def test_text_and_boxes_are_within_the_picture(name):
     for svg in (PLANS[name].svg(), PLANS[name].treemap()):
-        top = root(svg)
-        width, height = (float(top.get(name)) for name in ("width", "height"))
-        for box in top.iter(f"{SVG}rect"):
-            if box.get("x") is not None:
-                assert -1 <= float(box.get("x")) <= width + 1
-                assert float(box.get("x")) + float(box.get("width")) <= width + 1
-        for text in top.iter(f"{SVG}text"):
-            start = float(text.get("x"))
-            letters = len(text.text) * (8.5 if text.get("class") == "t" else 7.3)
-            end = start + (letters / 2 if text.get("text-anchor") else letters)
-            assert end <= width + 4, text.text
-            assert 0 <= float(text.get("y")) <= height
+        assert_inside_frame(root(svg))
+        assert_labels_fit(root(svg))
 
 
 def test_the_bar_is_as_long_as_the_bytes():
@@ -99,7 +91,7 @@ def test_the_treemap_hatches_what_is_replicated_and_names_it():
     drawn = plan("llama3-8b", "data=2,model=4", strategy="tensor")
     svg = drawn.treemap()
     texts = [text.text for text in root(svg).iter(f"{SVG}text")]
-    assert "url(#hatch1)" in svg
+    assert "url(#texture-replica)" in svg
     assert "replicated on some devices" in texts
     titles = [title.text for title in root(svg).iter(f"{SVG}title")]
     assert any("each shard on 2 devices" in title for title in titles)
@@ -126,8 +118,22 @@ def test_arrays_that_do_not_fit_next_to_the_name_are_below_it():
     assert texts[position + 1] == "master, mu, nu"
 
 
-def test_labels_have_contrast_on_every_fill():
-    assert min(contrast_ratio("#1A1A1A", style.fill) for style in TILE_STYLES) >= 4.5
+def test_a_tile_has_the_hues_of_the_mesh_axes_that_shard_it():
+    drawn = plan("llama3-8b", "data=2,fsdp=2,model=2", strategy="fsdp+tensor")
+    styles = {
+        row.path: sharding_style(row.parameter, drawn) for row in drawn.rows if "proj" in row.path
+    }
+    both = (axis_shade(1, 0, 1), axis_shade(2, 0, 1))
+    assert {style.paint.colors for style in styles.values()} == {both}
+    assert {style.paint.texture for style in styles.values()} == {"replica"}
+    (norm,) = {sharding_style(row.parameter, drawn) for row in drawn.rows if "norm" in row.path}
+    assert norm.label == "replicated on every device"
+
+
+def test_names_are_shortened_by_words():
+    for drawn in PLANS.values():
+        for text in root(drawn.treemap()).iter(f"{SVG}text"):
+            assert not text.text.startswith("…")
 
 
 @example([1, 9_481_831_360], 32.0, 20.0)

@@ -148,7 +148,7 @@ def test_the_style_sheet_of_the_pages_has_our_colors():
     )
     assert dark == chosen_dark
     named = {"cell-ink": INK, "cell-line": LINE, "wrong": WRONG, "alarm": ALARM}
-    named |= {"slate": slate_shade(0, 1)}
+    named |= {"slate": slate_shade(0, 2)}
     for axis in range(N_AXES):
         named |= {f"axis-{axis}": axis_shade(axis, 3, 4)}
         named |= {f"axis-{axis}-faint": axis_shade(axis, 0, 4)}

@@ -8,14 +8,18 @@ from hypothesis import strategies as st
 
 from shardlab._text.indices import devices_text, slice_text
 from shardlab._text.units import bytes_text
-from shardlab.render.picture import GridLimits, visible_positions
+from shardlab.render.palette import axis_shade
+from shardlab.render.picture import GridLimits, Paint, visible_positions
 from shardlab.sharding.layout import layout
 from shardlab.sharding.layout_picture import (
     device_values_picture,
     layout_picture,
+    shard_paint,
     visible_dimensions,
 )
+from shardlab.sharding.layout_render import page_picture
 from shardlab.sharding.mesh import Mesh
+from shardlab.sharding.spec import Spec
 
 
 def labels(grid):
@@ -33,22 +37,79 @@ def test_each_shard_shows_its_devices_and_each_device_its_shard():
     assert (mesh.row_labels, mesh.column_labels) == (("data=0", "data=1"), ("model=0", "model=1"))
 
 
-def test_a_device_has_the_color_of_its_shard():
+def test_a_device_has_the_paint_of_its_shard():
     array, mesh = layout_picture(layout((8, 6), "x,y", "y=3,x=2")).grids
-    by_device = {cell.lines[1]: cell.color_number for row in array.cells for cell in row}
+    by_device = {cell.lines[1]: cell.paint for row in array.cells for cell in row}
     for row in mesh.cells:
         for cell in row:
-            assert by_device[cell.lines[0]] == cell.color_number
+            assert by_device[cell.lines[0]] == cell.paint
 
 
-def test_the_caption_names_the_visible_dimensions():
+def test_the_paint_is_a_shade_of_each_mesh_axis_that_shards():
+    grid = layout_picture(layout((8, 6), "None,y", "x=2,y=3")).grids[1]
+    for x, row in enumerate(grid.cells):
+        for y, cell in enumerate(row):
+            assert cell.paint == Paint((axis_shade(1, y, 3),), "replica"), x
+    grid = layout_picture(layout((8, 6), "x,y", "x=2,y=3")).grids[1]
+    for x, row in enumerate(grid.cells):
+        for y, cell in enumerate(row):
+            assert cell.paint == Paint((axis_shade(0, x, 2), axis_shade(1, y, 3)))
+
+
+def test_a_mesh_axis_has_the_same_color_however_the_array_is_sharded():
+    mesh = "x=2,y=4"
+    paints = [
+        shard_paint(array, array.shard_coordinates((1, 2)))
+        for array in (layout((8, 8), spec, mesh) for spec in ("x,y", "y,x", "(x,y)", "None,(y,x)"))
+    ]
+    assert {paint.colors for paint in paints} == {(axis_shade(0, 1, 2), axis_shade(1, 2, 4))}
+
+
+def test_partial_sums_have_their_own_texture():
+    mesh = Mesh({"x": 2, "y": 2}, axis_types=("Explicit", "Explicit"))
+    array = layout((8, 6), Spec("x", unreduced={"y"}), mesh)
+    assert shard_paint(array, (0, 0)).texture == "partial"
+    assert "y=2 partial sums" in array.text()
+    assert "Σ partial sum" in array.text()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("example", [((4096, 4096), "a,b", "a=16,b=32"), ((4096,), "x", "x=512")])
+def test_no_two_of_512_shards_have_the_same_label_and_color(example, theme):
+    for grid in page_picture(layout(*example)).grids:
+        assert not grid.is_summary
+        cells = [cell for row in grid.cells for cell in row]
+        pairs = {(cell.lines, *(getattr(c, theme) for c in cell.paint.colors)) for cell in cells}
+        assert len(pairs) == len(cells) == 512
+        assert len({cell.lines for cell in cells}) == 512
+    array = layout((4096, 4096), "a,b", "a=16,b=32")
+    cells = [cell for row in page_picture(array).grids[0].cells for cell in row]
+    assert len({tuple(getattr(c, theme) for c in cell.paint.colors) for cell in cells}) == 512
+
+
+def test_three_dimensions_are_a_block_with_the_front_the_top_and_the_right_side():
+    block = layout_picture(layout((8, 6, 4), "x,y,z", "x=2,y=3,z=2")).block
+    assert block.axes[0] == "dim 0: 8, 2 shards over x"
+    assert block.labels[1] == ("0:2", "2:4", "4:6")
+    assert len(block.cells) == 12 - 2  # the shards behind the front, below the top, at the left
+    assert block.cells[1, 0, 1].lines == ("#7", "device 7")
+    assert layout_picture(layout((8, 6), "x", "x=2")).block is None
+    assert layout_picture(layout((512, 6, 4), "x", "x=512")).block is None
+
+
+def test_the_edges_name_the_visible_dimensions_and_the_caption_the_others():
     array_layout = layout((64, 128, 32, 8), "a,b,c", "a=2,b=4,c=2")
     assert visible_dimensions(array_layout) == (1, 2)
-    assert layout_picture(array_layout).grids[0].caption == (
-        "down: dimension 1 (4 shards over b); across: dimension 2 (2 shards over c); "
-        "dimension 0 (2 shards over a): only its first shard, 0:32, is drawn; "
-        "dimension 3 (unsharded), not drawn"
+    grid, mesh = layout_picture(array_layout).grids
+    assert (grid.row_axis, grid.column_axis) == (
+        "dim 1: 128, 4 shards over b",
+        "dim 2: 32, 2 shards over c",
     )
+    assert grid.caption == (
+        "dim 0: 64, 2 shards over a: only its first shard, 0:32, is drawn; "
+        "dim 3: 8, unsharded, not drawn"
+    )
+    assert (mesh.row_axis, mesh.column_axis) == ("a × b", "c")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +139,7 @@ def test_four_thousand_devices_are_abridged_with_dots():
         assert grid.is_summary
         assert len(grid.cells) == 5
         assert [cell.lines[0] for cell in grid.cells[3]] == ["⋮", "⋮", "⋮", "⋱", "⋮"]
-        assert grid.caption.endswith("; dots stand for those in between")
+        assert grid.caption.endswith("dots stand for those in between")
     assert mesh.cells[4][4].lines == ("device 4095", "#4095 [4032:4096, 4032:4096]")
 
 
@@ -101,7 +162,7 @@ def test_devices_in_their_own_order_are_drawn_in_mesh_order():
 
 
 def test_a_compact_picture_has_numbers_and_a_legend():
-    array, mesh = layout_picture(layout((8,), "y", "x=2,y=2"), GridLimits(is_compact=True)).grids
+    array, mesh = layout_picture(layout((8,), "y", "x=2,y=2"), GridLimits(detail="compact")).grids
     assert labels(array) == [[("#0: 0,2",), ("#1: 1,3",)]]
     assert labels(mesh)[0] == [("0: #0",), ("1: #1",)]
     assert array.caption.endswith("in each box, shard: devices")

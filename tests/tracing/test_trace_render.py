@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from hardware.sample_traces import MESH, call, many_lines, train_step, with_branches
+from render.svg_frame import assert_inside_frame
 from shardlab.findings.source import SourceLocation
 from shardlab.tracing.call_groups import group_calls
 from shardlab.tracing.observation import Memory
@@ -225,14 +226,8 @@ def texts(root):
 def test_the_timeline_is_well_formed_and_inside_its_frame(trace, hardware):
     estimate = trace.estimate(hardware) if hardware else None
     root = ET.fromstring(trace.timeline_svg(estimate))
-    width, height = float(root.get("width")), float(root.get("height"))
     assert root.get("role") == "img"
-    for box in root.iter(f"{SVG}rect"):
-        if box.get("x") is not None:
-            assert float(box.get("x")) + float(box.get("width")) <= width
-            assert float(box.get("y")) + float(box.get("height")) <= height
-    for text in root.iter(f"{SVG}text"):
-        assert float(text.get("y")) < height
+    assert_inside_frame(root)
     for axes in dict.fromkeys(",".join(item.mesh_axes) for item in trace.collectives):
         assert axes in texts(root)
 
@@ -279,8 +274,10 @@ def test_steps_show_what_each_device_receives():
 all_gather (all-gather) over x: bf16[8]
 3 devices communicate in 2 steps of 16 bytes
 each device sends 32 bytes: (g-1) p, p = 16 bytes, g = 3
+x=3
 
 What each device receives, and from which
+↓ time   → x
          x=0       x=1       x=2
        ┌─────────┬─────────┬─────────┐
 start  │ has #0  │ has #1  │ has #2  │

@@ -18,7 +18,8 @@ import pytest
 
 from shardlab.errors import LabError
 from shardlab.sharding.layout import Layout, layout
-from shardlab.sharding.layout_picture import device_text, layout_picture
+from shardlab.sharding.layout_picture import layout_picture
+from shardlab.sharding.layout_render import device_text
 from shardlab.sharding.reshard import ReshardStep, _cost_text, reshard
 from shardlab.sharding.shape import parse_array
 

@@ -30,6 +30,7 @@ _COMMANDS = {
     "learn": "shardlab.cli.learn",
     "practice": "shardlab.cli.practice",
     "serve": "shardlab.cli.serve",
+    "people": "shardlab.cli.people",
     "catalogue": "shardlab.cli.catalogue",
     "completion": "shardlab.cli.completion",
 }

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     "target_spec",
     metavar="SPEC",
     shell_complete=complete_spec,
-    help="Also show the collectives that reshard the array to this spec.",
+    help="Also show this spec, and the collectives that reshard the array to it.",
 )
 @click.option("--device", metavar="ID", help="Only this device, by id (5) or coordinate (1,1).")
 @json_option
@@ -72,7 +72,7 @@ def command(
         steps = reshard(source, target)
     outputs = {
         "--json": (json_file, lambda: to_json_text(_layout_json(source, steps, device_id))),
-        "--svg": (svg_file, source.svg),
+        "--svg": (svg_file, lambda: _layout_svg(source, target, steps)),
     }
     if write_outputs(outputs):
         return
@@ -82,6 +82,20 @@ def command(
         _print_picture(source)
     if target is not None and steps is not None:
         _print_steps(source, target, steps)
+        if steps and device_id is None:
+            click.echo()
+            _print_picture(target)
+        elif device_id is not None:
+            click.echo()
+            _print_device(target, device_id)
+
+
+def _layout_svg(
+    source: Layout, target: Layout | None, steps: tuple[ReshardStep, ...] | None
+) -> str:
+    from shardlab.sharding.reshard_picture import reshard_svg
+
+    return source.svg() if target is None else reshard_svg(source, target, steps or ())
 
 
 def _device_id(source: Layout, device: int | tuple[int, ...]) -> int:
@@ -107,7 +121,7 @@ def _layout_json(
 
 
 def _print_device(source: Layout, device_id: int) -> None:
-    from shardlab.sharding.layout_picture import device_text
+    from shardlab.sharding.layout_render import device_text
 
     click.echo(device_text(source, device_id))
 

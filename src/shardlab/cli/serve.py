@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from shardlab.server.settings import DEFAULT_PORT
 
+_HELP = """Start shardlab's pages and open them in the browser.
 
-@click.command("serve")
+    Only this machine can reach them, and there is no sign-in. Ctrl-C ends the server.
+
+    With --accounts people sign up and sign in, teachers have classes, and other machines can be
+    served. That needs a secret, and a machine that confines submissions at level A:
+
+    \b
+    python3 -c 'import secrets; print(secrets.token_urlsafe(48))' > secret
+    shardlab people add Ada --role admin
+    shardlab serve --accounts --secret-file secret --https --public-host lab.example.org
+    """
+
+
+@click.command("serve", help=_HELP)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -15,12 +30,75 @@ from shardlab.server.settings import DEFAULT_PORT
     show_default=True,
     help="TCP port; 0 picks a free one.",
 )
-@click.option("--open/--no-open", "opens_browser", default=True, help="Open the page in a browser.")
-def command(port: int, opens_browser: bool) -> None:
-    """Start shardlab's pages on this machine and open them in the browser.
+@click.option("--open/--no-open", "opens_browser", default=None, help="Open the page in a browser.")
+@click.option("--accounts", is_flag=True, help="People sign in; one database for everybody.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="With --accounts: the address to listen on.",
+)
+@click.option(
+    "--public-host",
+    "public_hosts",
+    multiple=True,
+    help="With --accounts: a host name in the browser's address bar; can be repeated.",
+)
+@click.option(
+    "--secret-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="With --accounts: a file with the secret; otherwise SHARDLAB_SECRET.",
+)
+@click.option(
+    "--https",
+    "is_https",
+    is_flag=True,
+    help="With --accounts: a reverse proxy in front speaks HTTPS.",
+)
+@click.option(
+    "--workers",
+    "n_workers",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Processes that run programs and judge submissions.",
+)
+@click.option(
+    "--data",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of the database; otherwise SHARDLAB_DATA or the user's data folder.",
+)
+def command(
+    port: int,
+    opens_browser: bool | None,
+    accounts: bool,
+    host: str,
+    public_hosts: tuple[str, ...],
+    secret_file: Path | None,
+    is_https: bool,
+    n_workers: int,
+    folder: Path | None,
+) -> None:
+    from shardlab.course.database import data_folder
+    from shardlab.server.serve import serve_accounts, serve_pages
+    from shardlab.server.settings import ServerSettings
 
-    Only this machine can reach them. Ctrl-C ends the server.
-    """
-    from shardlab.server.serve import serve_pages
-
-    serve_pages(port=port, opens_browser=opens_browser)
+    settings = ServerSettings(
+        data_folder=folder.absolute() if folder else data_folder(),
+        mode="accounts" if accounts else "local",
+        host=host,
+        port=port,
+        public_hosts=public_hosts,
+        is_https=is_https,
+        n_workers=n_workers,
+    )
+    if accounts:
+        serve_accounts(settings, secret_file)
+        return
+    if host != "127.0.0.1" or public_hosts or secret_file or is_https:
+        raise click.UsageError(
+            "--host, --public-host, --secret-file and --https need --accounts: without sign-in "
+            "only this machine is served."
+        )
+    serve_pages(settings, opens_browser=opens_browser is not False)

@@ -17,7 +17,7 @@ from shardlab._text.printable import printable_lines
 from shardlab.course.prediction import Prediction, parse_prediction
 from shardlab.render.terminal import DEFAULT_WIDTH, Line, Span, draw_picture, lines_rich, lines_text
 from shardlab.sharding.layout import Layout, layout
-from shardlab.sharding.layout_picture import fitting_picture
+from shardlab.sharding.layout_render import fitting_picture
 from shardlab.sharding.shape import parse_array
 
 if TYPE_CHECKING:

@@ -11,11 +11,10 @@ from typing import Any
 
 from shardlab._text.printable import printable_data, printable_text
 from shardlab.judge.judgement import CaseResult
-from shardlab.render.picture import Cell, Grid, Picture
+from shardlab.render.picture import NEUTRAL, WRONG_PAINT, Cell, Grid, Picture
 from shardlab.render.terminal import Line, Span
 
 RIGHT, WRONG, OPEN = "✓", "✗", "·"
-_FILL_RIGHT, _FILL_WRONG = 2, 5  # green and vermilion of the palette
 _GAP = "  "
 _HEADS = ("device", "index", "holds", "expected")
 
@@ -151,7 +150,7 @@ def _output_grid(output: Mapping[str, Any]) -> Grid:
         column_labels=tuple(device["place"] for device in output["devices"]),
         cells=(cells,),
         is_summary=bool(n_hidden),
-        is_block=False,
+        is_code=True,
     )
 
 
@@ -161,4 +160,4 @@ def _device_cell(device: Mapping[str, Any]) -> Cell:
     if device["is_wrong"] and device["should"]:
         lines.append(f"not {device['should']}")
     hover = f"device {device['device']} {device['place']} holds {device['holds']}"
-    return Cell(tuple(lines), _FILL_WRONG if device["is_wrong"] else _FILL_RIGHT, hover)
+    return Cell(tuple(lines), WRONG_PAINT if device["is_wrong"] else NEUTRAL, hover)

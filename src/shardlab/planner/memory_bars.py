@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from html import escape
 
 from shardlab._text.printable import printable_text
 from shardlab._text.units import bytes_text
 from shardlab.planner.plan import KINDS, Kind, Plan
 from shardlab.planner.plan_text import kind_text, plan_headline
-from shardlab.render.palette import fill_color, label_color
-from shardlab.render.svg import FAINT, INK, LETTER, LINE, MARGIN, svg_header, svg_text
+from shardlab.render.palette import ALARM, FAINT, INK, LINE, PAPER, Color, slate_shade
+from shardlab.render.svg_marks import (
+    LINE_HEIGHT,
+    MARGIN,
+    SMALL_SIZE,
+    Box,
+    SvgCanvas,
+    draw_title,
+    flow_entries,
+)
+from shardlab.render.text_width import text_width
 
 _WIDTH, _BAR_HEIGHT = 680.0, 40.0  # pixels
-_TITLE_SCALE = 1.17  # width of a letter of the title / of other text
-_OVERFLOW_COLOR = "#B3261E"  # dark enough to be readable on white
-_FILLS: dict[Kind, str] = {
-    "parameters": fill_color(1),
-    "gradients": fill_color(2),
-    "optimizer": fill_color(0),
-    "activations": fill_color(3),
-    "kv_cache": fill_color(6),
+# Kinds of memory are no mesh axes: shades of slate, each segment with its name or letter.
+_FILLS: dict[Kind, Color] = {
+    kind: slate_shade(position, len(KINDS)) for position, kind in enumerate(KINDS)
 }
-# Segments too narrow for their name get a letter: color alone is not enough.
 _LETTERS = {kind: kind_text(kind)[0].upper() for kind in KINDS}
 
 
@@ -63,33 +64,27 @@ def _bytes_by_kind(plan: Plan) -> dict[Kind, int]:
 def bars_svg(plan: Plan, old: Plan | None = None) -> str:
     """Return the bars as an SVG element, with the capacity and the headroom as lines."""
     bars = memory_bars(plan, old)
+    canvas = SvgCanvas()
     title = printable_text(f"{plan.model} on {plan.mesh_summary}")
     facts = [plan_headline(plan)]
     if old is not None:
         facts.append(f"before: {plan_headline(old)}")
-    names_width = max(len(bar.name) for bar in bars) * LETTER + 14
-    amounts_width = max(len(" ".join(_amount_texts(bar, plan))) for bar in bars) * LETTER + 16
-    text_width = max(len(title) * LETTER * _TITLE_SCALE, *(len(fact) * LETTER for fact in facts))
-    width = 2 * MARGIN + max(names_width + _WIDTH + amounts_width, text_width)
-    top = MARGIN + LINE * (2.8 + len(facts))
+    top = draw_title(canvas, title, facts, is_code=False) + LINE_HEIGHT * 1.4
+    left = MARGIN + max(text_width(bar.name) for bar in bars) + 14
     bottom = top + _BAR_HEIGHT * len(bars)
-    legend = list(_legend_marks(bars, bottom + LINE * 2.6, width))
-    height = bottom + LINE * (3.2 + legend[-1][1] if legend else 2) + MARGIN / 2
-    description = "; ".join(f"{bar.name}: {_bar_text(bar)}" for bar in bars)
-    parts = [*svg_header(title, f"{title}. {facts[0]}. {description}", width, height)]
-    parts.append(svg_text(MARGIN, MARGIN + LINE * 0.6, title, INK, kind="t"))
-    parts += [
-        svg_text(MARGIN, MARGIN + LINE * (1.7 + line), fact, INK) for line, fact in enumerate(facts)
-    ]
     capacity = plan.budget.hbm_bytes if plan.budget else 0
     # One scale for all bars; a bar longer than the capacity shrinks the frame, not the picture.
     scale = _WIDTH / max(1, capacity, *(bar.n_bytes for bar in bars))
-    bar_left = MARGIN + names_width
-    parts += _capacity_marks(plan, bar_left, top, bottom, scale)
     for index, bar in enumerate(bars):
-        parts += _bar_marks(bar, plan, bar_left, top + _BAR_HEIGHT * index, scale)
-    parts += [mark for mark, _ in legend]
-    return "\n".join([*parts, "</svg>"])
+        _draw_bar(canvas, bar, left, top + _BAR_HEIGHT * index, scale)
+    _draw_capacity(
+        canvas, plan, Box(x=left, y=top - 2, width=_WIDTH, height=bottom - top + 4), scale
+    )
+    for index, bar in enumerate(bars):
+        _draw_amounts(canvas, bar, plan, left, top + _BAR_HEIGHT * index, scale)
+    _draw_legend(canvas, bars, bottom + LINE_HEIGHT * 1.7, max(canvas.right, left + _WIDTH))
+    description = "; ".join(f"{bar.name}: {_bar_text(bar)}" for bar in bars)
+    return canvas.to_svg(title, f"{title}. {facts[0]}. {description}")
 
 
 def _bar_text(bar: Bar) -> str:
@@ -105,88 +100,68 @@ def _amount_texts(bar: Bar, plan: Plan) -> tuple[str, str]:
     return bytes_text(bar.n_bytes), f"{bytes_text(overflow)} too much" if overflow > 0 else ""
 
 
-def _bar_marks(bar: Bar, plan: Plan, bar_left: float, y: float, scale: float) -> Iterator[str]:
+def _draw_bar(canvas: SvgCanvas, bar: Bar, left: float, y: float, scale: float) -> None:
     baseline = y + _BAR_HEIGHT / 2 + 4
-    yield svg_text(MARGIN, baseline, bar.name, INK)
-    x = bar_left
+    canvas.text(MARGIN, baseline, bar.name)
+    x = left
     for kind, n_bytes in bar.bytes_by_kind.items():
         width = max(n_bytes * scale, 0.5)  # something stays visible of the smallest kind
-        fill = _FILLS[kind]
-        hover = f"{kind_text(kind)}: {bytes_text(n_bytes)}"
-        yield (
-            f'<g><title>{escape(hover)}</title><rect x="{x:.1f}" y="{y + 6:g}" '
-            f'width="{width:.1f}" height="{_BAR_HEIGHT - 12:g}" fill="{fill}" fill-opacity=".92" '
-            'stroke="#000" stroke-opacity=".35" stroke-width=".8"/>'
-        )
+        box = Box(x=x, y=y + 6, width=width, height=_BAR_HEIGHT - 12)
         labels = (f"{kind_text(kind)} {bytes_text(n_bytes)}", kind_text(kind), _LETTERS[kind])
-        label = next((text for text in labels if len(text) * LETTER + 6 <= width), "")
-        if len(label) > 1:  # left-aligned, clear of the lines of capacity and headroom
-            yield svg_text(x + 5, baseline, label, label_color(fill))
-        else:
-            yield svg_text(x + width / 2, baseline, label, label_color(fill), middle=True)
-        yield "</g>"
+        label = next((text for text in labels if text_width(text) + 10 <= width), "")
+        with canvas.hover(f"{kind_text(kind)}: {bytes_text(n_bytes)}"):
+            canvas.box(box, _FILLS[kind], stroke=PAPER if width > 2 else None)
+            canvas.text(x + 6, baseline, label)  # clear of the lines of capacity and headroom
         x += width
-    yield from _amount_marks(bar, plan, bar_left, x, y, scale)
 
 
-def _amount_marks(
-    bar: Bar, plan: Plan, bar_left: float, right: float, y: float, scale: float
-) -> Iterator[str]:
-    """Yield the bytes of a bar, and a frame around what is over the budget."""
+def _draw_amounts(
+    canvas: SvgCanvas, bar: Bar, plan: Plan, left: float, y: float, scale: float
+) -> None:
+    """Draw the bytes of a bar, and a frame around what is over the budget."""
     baseline = y + _BAR_HEIGHT / 2 + 4
     amount, overflow = _amount_texts(bar, plan)
+    right = left + sum(max(n_bytes * scale, 0.5) for n_bytes in bar.bytes_by_kind.values())
     if overflow and plan.budget is not None:
-        usable_x = bar_left + plan.budget.usable_bytes * scale
-        yield (
-            f'<rect x="{usable_x:.1f}" y="{y + 3:g}" width="{max(right - usable_x, 1):.1f}" '
-            f'height="{_BAR_HEIGHT - 6:g}" fill="none" stroke="{_OVERFLOW_COLOR}" '
-            'stroke-width="2.5"/>'
-        )
-    yield svg_text(right + 8, baseline, amount, INK)
-    yield svg_text(right + 8 + (len(amount) + 1) * LETTER, baseline, overflow, _OVERFLOW_COLOR)
+        usable_x = left + plan.budget.usable_bytes * scale
+        frame = Box(x=usable_x, y=y + 3, width=max(right - usable_x, 1.0), height=_BAR_HEIGHT - 6)
+        canvas.box(frame, None, stroke=ALARM, stroke_width=2.5)
+    # Clear of the frame of the capacity, which may end shortly after the bar.
+    frame_right = left + plan.budget.hbm_bytes * scale if plan.budget else 0.0
+    width = text_width(amount) + 16
+    x = frame_right + 8 if right < frame_right < right + width else right + 8
+    canvas.text(x, baseline, amount)
+    canvas.text(x + text_width(amount) + 8, baseline, overflow, ALARM, is_bold=True)
 
 
-def _capacity_marks(
-    plan: Plan, bar_left: float, top: float, bottom: float, scale: float
-) -> Iterator[str]:
-    """Yield the frame of the capacity, the line of the headroom, and their labels."""
+def _draw_capacity(canvas: SvgCanvas, plan: Plan, frame: Box, scale: float) -> None:
+    """Draw the frame of the capacity, the line of the headroom, and their labels."""
     if (budget := plan.budget) is None:
         return
-    capacity_x, usable_x = (
-        bar_left + budget.hbm_bytes * scale,
-        bar_left + budget.usable_bytes * scale,
-    )
-    y = top - 2
-    yield (
-        f'<rect x="{bar_left:.1f}" y="{y:g}" width="{capacity_x - bar_left:.1f}" '
-        f'height="{bottom - y + 2:g}" fill="none" stroke="{INK}" stroke-width="1.4"/>'
-    )
-    label = f"{bytes_text(budget.hbm_bytes)} HBM"
-    yield svg_text(capacity_x - len(label) * LETTER, y - 6, label, INK)
-    if budget.headroom:
-        yield (
-            f'<line x1="{usable_x:.1f}" x2="{usable_x:.1f}" y1="{y:g}" y2="{bottom + 2:g}" '
-            f'stroke="{INK}" stroke-width="1.4" stroke-dasharray="5 4"/>'
-        )
-        label = f"{bytes_text(budget.usable_bytes)} usable, {budget.headroom * 100:g} % headroom"
-        label_width = len(label) * LETTER
-        x = min(usable_x, bar_left + _WIDTH) - label_width / 2
-        x = max(bar_left, min(x, capacity_x - label_width))
-        yield svg_text(x, bottom + LINE, label, FAINT)
+    frame = Box(x=frame.x, y=frame.y, width=budget.hbm_bytes * scale, height=frame.height)
+    canvas.box(frame, None, stroke=INK, stroke_width=1.4, radius=2)
+    canvas.text(frame.right, frame.y - 6, f"{bytes_text(budget.hbm_bytes)} HBM", anchor="end")
+    if not budget.headroom:
+        return
+    x = frame.x + budget.usable_bytes * scale
+    canvas.line(((x, frame.y), (x, frame.bottom)), INK, width=1.4, dashes="5 4")
+    label = f"{bytes_text(budget.usable_bytes)} usable, {budget.headroom * 100:g} % headroom"
+    width = text_width(label, SMALL_SIZE)
+    center = max(frame.x + width / 2, min(x, frame.right - width / 2))
+    canvas.text(center, frame.bottom + 14, label, FAINT, anchor="middle", size=SMALL_SIZE)
 
 
-def _legend_marks(bars: list[Bar], y: float, width: float) -> Iterator[tuple[str, int]]:
-    """Yield the entries of the legend in the order of the bars, each with its line number."""
-    x, line = float(MARGIN), 0
+def _draw_legend(canvas: SvgCanvas, bars: list[Bar], y: float, right: float) -> None:
+    """Draw the kinds in the order of the bars, with their letters and bytes."""
+    entries = []
     for kind in KINDS:
         amounts = [bar.bytes_by_kind.get(kind, 0) for bar in bars]
-        if not any(amounts):
-            continue
-        label = f"{_LETTERS[kind]} {kind_text(kind)} {' → '.join(map(bytes_text, amounts))}"
-        entry_width = len(label) * LETTER + 36
-        if x + entry_width > width - MARGIN and x > MARGIN:
-            x, line = float(MARGIN), line + 1
-        top = y + line * LINE
-        box = f'<rect x="{x:g}" y="{top - 10:g}" width="12" height="12" fill="{_FILLS[kind]}"/>'
-        yield box + svg_text(x + 18, top, label, INK), line
-        x += entry_width
+        if any(amounts):
+            entries.append((kind, f"{kind_text(kind)} {' → '.join(map(bytes_text, amounts))}"))
+    widths = [text_width(label) + 44 for _, label in entries]
+    places = flow_entries(widths, MARGIN, right)
+    for (kind, label), (x, line) in zip(entries, places, strict=True):
+        top = y + line * LINE_HEIGHT * 1.2
+        canvas.box(Box(x=x, y=top, width=16, height=15), _FILLS[kind], stroke=LINE, radius=2)
+        canvas.text(x + 8, top + 11.5, _LETTERS[kind], anchor="middle", size=SMALL_SIZE)
+        canvas.text(x + 22, top + 12, label, FAINT)

@@ -188,7 +188,7 @@ def memory_section(plan: Plan) -> Section:
         Column(head="dtype", drop=3),
         Column(head="per device", is_number=True),
         Column(head=f"of {bytes_text(capacity)}" if budget else "share", is_number=True, drop=2),
-        Column(head="", drop=1),
+        Column(head="", drop=1, is_bar=True),
         Column(head="all devices", is_number=True, drop=4),
         Column(head="unreplicated", is_number=True, drop=5),
     )

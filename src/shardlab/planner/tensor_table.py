@@ -189,16 +189,26 @@ def count_numbers(texts: list[str]) -> int:
 
 
 def shorter_names(path: str) -> Iterator[str]:
-    """Yield a tensor's path and ever shorter names for it.
+    """Yield a tensor's path and ever shorter names for it, by words: the middle is dropped first.
 
     >>> list(shorter_names("mlp.up_proj.weight"))
     ['mlp.up_proj.weight', 'mlp.up_proj', 'up_proj']
+    >>> list(shorter_names("mlp/experts/*/kv_a_proj"))[1:]
+    ['mlp…*/kv_a_proj', 'mlp…kv_a_proj', 'kv_a_proj', 'kv…proj']
     """
     stem = _SUFFIX.sub("", path)
     yield from dict.fromkeys((path, stem))
-    for position, character in enumerate(stem):
-        if character in "./" and stem[position + 1 :]:
-            yield stem[position + 1 :]
+    # Where each component starts; an empty one, as in "a..b", is no word.
+    starts = [n + 1 for n, letter in enumerate(stem) if letter in "./" and stem[n + 1 :]]
+    first = stem[: starts[0] - 1] if starts else ""
+    for start in starts[1:]:
+        yield f"{first}…{stem[start:]}"
+    last = stem[starts[-1] :] if starts else stem
+    if starts:
+        yield last
+    words = last.split("_")
+    if len(words) > 2 and words[0] and words[-1]:
+        yield f"{words[0]}…{words[-1]}"
 
 
 def short_name(name: str, max_length: int) -> str:
@@ -209,11 +219,12 @@ def short_name(name: str, max_length: int) -> str:
     """
     end = min((name.index(mark) for mark in (" ×", " (") if mark in name), default=len(name))
     path, count = name[:end], name[end:]
-    # Names first lose their front, which a group's rows share, then their count.
-    *_, shortest = names = list(shorter_names(path))
-    candidates = (*(shorter + count for shorter in names), shortest)
+    # Names first lose words in their middle, then their count.
+    names = list(shorter_names(path))
+    candidates = (*(shorter + count for shorter in names), *names)
     fitting = next((text for text in candidates if len(text) <= max_length), None)
-    return truncate_start(shortest, max_length) if fitting is None else fitting
+    # A word that is longer than its column: its end says most.
+    return truncate_start(names[-1], max_length) if fitting is None else fitting
 
 
 def name_in_group(row: PlanRow, group: RowGroup) -> str:

@@ -1,27 +1,38 @@
-"""The treemap: one tile per tensor, as large as its bytes on a device, sharded or replicated.
+"""The treemap: one tile per tensor, as large as its bytes on a device, in the hues of its sharding.
 
-Color is never the only sign: what is replicated is also hatched, and its label says so.
+The hues are those of the mesh axes that shard the tensor, as in every picture. Color is never the
+only sign: what is replicated is also hatched, and the tooltip says all in words.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 
 from shardlab._text.printable import printable_text
 from shardlab._text.units import bytes_text, share_text
 from shardlab.planner.plan import DeviceBytes, Plan, PlanRow
 from shardlab.planner.plan_text import kind_text
 from shardlab.planner.tensor_table import RowGroup, group_rows, name_in_group, shorter_names
-from shardlab.render.palette import fill_color
-from shardlab.render.svg import INK, LETTER, LINE, MARGIN, svg_header, svg_text
+from shardlab.render.palette import FAINT, LINE, PANEL, PAPER, axis_shade, slate_shade
+from shardlab.render.picture import AxisKey, Paint
+from shardlab.render.svg import draw_keys
+from shardlab.render.svg_marks import (
+    BAND_HEIGHT,
+    LINE_HEIGHT,
+    MARGIN,
+    Box,
+    SvgCanvas,
+    draw_title,
+    flow_entries,
+)
+from shardlab.render.text_width import text_width
 
 _WIDTH, _HEIGHT = 940.0, 520.0  # pixels
-_GROUP_HEADER = 18.0  # pixels above the tiles of a group, if it is tall enough
+_GROUP_HEADER = 20.0  # pixels above the tiles of a group, if it is tall enough
 _MIN_SHARE = 1 / 1500  # of the total: smaller tiles are merged, they would be invisible
 _MIN_LEGEND_SHARE = 1e-4  # of the total: a style that smaller tiles have is not in the legend
-_TITLE_SCALE = 1.17  # width of a letter of the title / of other text
+_BY_FORMULA = Paint((slate_shade(3, 5),))
 
 
 @dataclass(frozen=True)
@@ -29,25 +40,27 @@ class TileStyle:
     """How a tile looks, and what that means."""
 
     label: str
-    fill: str
-    hatch: str = ""  # id of a pattern
+    paint: Paint
 
 
-SHARDED = TileStyle("sharded over all devices", fill_color(9))
-PARTLY_REPLICATED = TileStyle("replicated on some devices", fill_color(11), "hatch1")
-REPLICATED = TileStyle("replicated on every device", fill_color(13), "hatch2")
-BY_FORMULA = TileStyle("by formula", fill_color(15))
-TILE_STYLES = (SHARDED, PARTLY_REPLICATED, REPLICATED, BY_FORMULA)
+BY_FORMULA = TileStyle("by formula", _BY_FORMULA)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Box:
-    """A rectangle in pixels."""
-
-    x: float
-    y: float
-    width: float
-    height: float
+def sharding_style(array: DeviceBytes, plan: Plan) -> TileStyle:
+    """Return the style of an array: the hues of its mesh axes, hatched if it is replicated."""
+    used = {name for names in array.spec.axes for name in names}
+    colors = tuple(
+        axis_shade(axis, 0, 1)  # one device is drawn, of any coordinate
+        for axis, (name, size) in enumerate(plan.mesh)
+        if name in used and size > 1
+    )
+    if plan.n_devices == 1:
+        return TileStyle("stored on the only device", Paint((slate_shade(0, 2),)))
+    if array.n_replicas == 1:
+        return TileStyle("sharded over all devices", Paint(colors or (slate_shade(0, 2),)))
+    is_everywhere = array.n_replicas >= plan.n_devices
+    label = "replicated on every device" if is_everywhere else "replicated on some devices"
+    return TileStyle(label, Paint(colors or (slate_shade(0, 2),), "replica"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,29 +85,49 @@ def treemap_svg(plan: Plan) -> str:
     title = printable_text(
         f"{plan.model} on {plan.mesh_summary}: {bytes_text(total)} on each device"
     )
-    used_styles = {
+    visible = [
         tile.style
         for _, tiles in groups
         for tile in tiles
         if tile.n_bytes >= total * _MIN_LEGEND_SHARE
-    }
-    width = max(2 * MARGIN + _WIDTH, 2 * MARGIN + len(title) * LETTER * _TITLE_SCALE)
-    top = MARGIN + LINE * 1.6
-    styles = [style for style in TILE_STYLES if style in used_styles]
-    legend = list(_legend_marks(plan, styles, top + _HEIGHT, width))
-    height = top + _HEIGHT + LINE * (2 + (legend[-1][1] if legend else 0)) + MARGIN / 2
-    description = "; ".join(f"{name}: {bytes_text(_total_bytes(tiles))}" for name, tiles in groups)
-    parts = [*svg_header(title, f"{title}. {description or 'nothing'}", width, height)]
-    parts += _hatch_patterns()
-    parts.append(svg_text(MARGIN, MARGIN + LINE * 0.6, title, INK, kind="t"))
+    ]
+    canvas = SvgCanvas()
+    top = draw_title(canvas, title, [], is_code=False)
+    top = draw_keys(canvas, _axis_keys(plan, visible), top, MARGIN + _WIDTH)
+    top = _draw_legend(canvas, visible, top) + 8
     boxes = squarify(
         [_total_bytes(tiles) for _, tiles in groups],
         Box(x=MARGIN, y=top, width=_WIDTH, height=_HEIGHT),
     )
     for (name, tiles), box in zip(groups, boxes, strict=True):
-        parts += _group_marks(name, tiles, box, total)
-    parts += [mark for mark, _ in legend]
-    return "\n".join([*parts, "</svg>"])
+        _draw_group(canvas, name, tiles, box, total)
+    description = "; ".join(f"{name}: {bytes_text(_total_bytes(tiles))}" for name, tiles in groups)
+    return canvas.to_svg(title, f"{title}. {description or 'nothing'}")
+
+
+def _axis_keys(plan: Plan, styles: Sequence[TileStyle]) -> list[AxisKey]:
+    """Return the legend of the mesh axes that shard a visible tile."""
+    shades = {color for style in styles for color in style.paint.colors}
+    return [
+        AxisKey(name, axis, size, "shards", has_shades=False)
+        for axis, (name, size) in enumerate(plan.mesh)
+        if axis_shade(axis, 0, 1) in shades
+    ]
+
+
+def _draw_legend(canvas: SvgCanvas, styles: Sequence[TileStyle], y: float) -> float:
+    """Draw the styles without a hue of their own; return the y position below."""
+    entries: dict[str, Paint] = {}
+    for style in styles:
+        if style.label != "sharded over all devices":
+            entries.setdefault(style.label, style.paint)
+    widths = [text_width(label) + 46 for label in entries]
+    places = list(flow_entries(widths, MARGIN, MARGIN + _WIDTH))
+    for (label, paint), (x, line) in zip(entries.items(), places, strict=True):
+        top = y + 4 + line * LINE_HEIGHT * 1.2
+        canvas.paint(Box(x=x, y=top, width=18, height=13), paint, radius=2)
+        canvas.text(x + 24, top + 11, label, FAINT)
+    return y + (4 + LINE_HEIGHT * 1.2 * (places[-1][1] + 1) if places else 0.0)
 
 
 def squarify(sizes: Sequence[float], box: Box) -> list[Box]:
@@ -185,7 +218,7 @@ def _merge_small_tiles(tiles: list[Tile], min_bytes: float) -> list[Tile]:
     tiles = sorted((tile for tile in tiles if tile.n_bytes), key=lambda tile: -tile.n_bytes)
     # Per style, so that a merged tile still says whether it is replicated.
     merged = [tile for tile in tiles if tile.n_bytes >= min_bytes]
-    for style in TILE_STYLES:
+    for style in dict.fromkeys(tile.style for tile in tiles):
         small = [tile for tile in tiles if tile.n_bytes < min_bytes and tile.style == style]
         if small:
             merged.append(
@@ -211,141 +244,82 @@ def _row_tiles(row: PlanRow, group: RowGroup, plan: Plan) -> Iterator[Tile]:
             n_bytes=sum(array.bytes_per_device for array in arrays),
             name=name_in_group(row, group),
             details=f"{row.path} ×{row.n_tensors:,}, {plan.array_text(arrays[0])}{replicas}",
-            style=_tile_style(n_replicas, plan),
+            style=sharding_style(arrays[0], plan),
             arrays=names,
         )
 
 
-def _tile_style(n_replicas: int, plan: Plan) -> TileStyle:
-    if n_replicas == 1:
-        return SHARDED
-    return REPLICATED if n_replicas >= plan.n_devices else PARTLY_REPLICATED
-
-
-def _group_marks(name: str, tiles: list[Tile], box: Box, total: int) -> Iterator[str]:
+def _draw_group(canvas: SvgCanvas, name: str, tiles: list[Tile], box: Box, total: int) -> None:
     label = f"{printable_text(name)}: {bytes_text(_total_bytes(tiles))}"
     has_header = box.height > 3 * _GROUP_HEADER and box.width > 60
     header = _GROUP_HEADER if has_header else 0.0
-    hover = f"{label}, {share_text(_total_bytes(tiles), total)}"
-    yield f"<g><title>{escape(hover)}</title>"
-    yield _rect_svg(box, "#E8E8E8", stroke=INK)
-    if has_header:
-        labels = (label, printable_text(name), printable_text(name).split(" ")[0])
-        fitting = next((text for text in labels if len(text) * LETTER <= box.width - 8), labels[2])
-        header_text = _truncate_name(fitting, "", box.width - 8)
-        yield svg_text(box.x + 5, box.y + 13, header_text, INK, kind="h")
-    inner = Box(
-        x=box.x + 1,
-        y=box.y + header,
-        width=max(box.width - 2, 0),
-        height=max(box.height - header - 1, 0),
-    )
-    boxes = squarify([tile.n_bytes for tile in tiles], inner)
-    for tile, tile_box in zip(tiles, boxes, strict=True):
-        yield from _tile_marks(tile, tile_box, total)
-    yield "</g>"
+    with canvas.hover(f"{label}, {share_text(_total_bytes(tiles), total)}"):
+        canvas.box(box, PANEL, stroke=LINE)
+        if has_header:
+            labels = (label, printable_text(name), printable_text(name).split(" ")[0])
+            fitting = (text for text in labels if _fits(text, box.width - 10, is_bold=True))
+            canvas.text(box.x + 5, box.y + 14, next(fitting, ""), is_bold=True)
+        inner = Box(
+            x=box.x + 1,
+            y=box.y + header,
+            width=max(box.width - 2, 0),
+            height=max(box.height - header - 1, 0),
+        )
+        boxes = squarify([tile.n_bytes for tile in tiles], inner)
+        for tile, tile_box in zip(tiles, boxes, strict=True):
+            _draw_tile(canvas, tile, tile_box, total)
 
 
-def _tile_marks(tile: Tile, box: Box, total: int) -> Iterator[str]:
+def _draw_tile(canvas: SvgCanvas, tile: Tile, box: Box, total: int) -> None:
     share = share_text(tile.n_bytes, total)
     hover = (
         f"{tile.full_name}: {bytes_text(tile.n_bytes)}, {share}; {tile.style.label}; {tile.details}"
     )
-    yield f"<g><title>{escape(printable_text(hover))}</title>"
-    yield _rect_svg(box, tile.style.fill, stroke="#FFFFFF")
-    if tile.style.hatch:
-        yield _rect_svg(box, f"url(#{tile.style.hatch})")
-    for index, line in enumerate(_tile_lines(tile, box)):
-        if tile.style.hatch:
-            yield _text_background(line, box, index)
-        yield svg_text(box.x + 5, box.y + 15 + LINE * index, line, INK)
-    yield "</g>"
+    with canvas.hover(printable_text(hover)):
+        if min(box.width, box.height) > 6:
+            canvas.paint(box.shrink(0.5), tile.style.paint, radius=2)
+        else:
+            canvas.box(box, tile.style.paint.colors[0], stroke=PAPER)
+        for index, line in enumerate(_tile_lines(tile, box)):
+            y = box.y + 16 + LINE_HEIGHT * index
+            width = text_width(line)
+            if tile.style.paint.texture:
+                middle = box.x + 6 + width / 2
+                canvas.backdrop(middle, y, width, 12.0, tile.style.paint.colors[0])
+            canvas.text(box.x + 6, y, line)
+
+
+def _fits(text: str, width: float, *, is_bold: bool = False) -> bool:
+    return text_width(text, is_bold=is_bold) <= width
 
 
 def _tile_lines(tile: Tile, box: Box) -> list[str]:
     """Return the lines of text that fit into a tile: name, arrays, bytes."""
     amount = bytes_text(tile.n_bytes)
-    if len(amount) * LETTER + 8 > box.width or box.height < LINE + 4:
+    width = box.width - 12
+    height = box.height - BAND_HEIGHT * (len(tile.style.paint.colors) - 1)
+    if not _fits(amount, width) or height < LINE_HEIGHT + 5:
         return []
     arrays = printable_text(tile.arrays)
-    name = _truncate_name(printable_text(tile.name), arrays, box.width - 8)
-    if box.height < LINE * 2 + 4:
+    name = shorten_name(printable_text(tile.name), arrays, width)
+    if height < LINE_HEIGHT * 2 + 5:
         one_line = f"{printable_text(tile.full_name)} {amount}"
-        return [one_line if len(one_line) * LETTER + 8 <= box.width else name or amount]
+        return [one_line if _fits(one_line, width) else name or amount]
     lines = [line for line in (name, amount) if line]
-    are_arrays_missing = arrays not in name and len(arrays) * LETTER + 8 <= box.width
-    if are_arrays_missing and box.height >= LINE * 3 + 4:
+    are_arrays_missing = arrays not in name and _fits(arrays, width)
+    if are_arrays_missing and height >= LINE_HEIGHT * 3 + 5:
         lines.insert(1, arrays)
     return lines
 
 
-def _text_background(line: str, box: Box, index: int) -> str:
-    """Return a light rectangle below text, so that hatching does not run through it."""
-    width = len(line) * LETTER + 4
-    return (
-        f'<rect x="{box.x + 3:.1f}" y="{box.y + 4 + LINE * index:.1f}" width="{width:.1f}" '
-        f'height="{LINE - 2}" fill="#FFFFFF" fill-opacity=".82"/>'
-    )
+def shorten_name(name: str, arrays: str, width: float) -> str:
+    """Return a name in as many words as fit, with its arrays if possible; empty if none fits.
 
-
-def _truncate_name(name: str, arrays: str, width: float) -> str:
-    """Return as much of a name as fits, with its arrays if possible: a path's end says most.
-
-    >>> [_truncate_name("mlp.up_proj.weight", "", width) for width in (140, 85, 60, 45)]
-    ['mlp.up_proj.weight', 'mlp.up_proj', 'up_proj', '…_proj']
-    >>> [_truncate_name("mlp.up_proj.weight", "mu, nu", width) for width in (140, 110, 60)]
+    >>> [shorten_name("mlp.up_proj.weight", "", width) for width in (140, 85, 60, 45)]
+    ['mlp.up_proj.weight', 'mlp.up_proj', 'up_proj', '']
+    >>> [shorten_name("mlp.up_proj.weight", "mu, nu", width) for width in (140, 110, 60)]
     ['mlp.up_proj: mu, nu', 'up_proj: mu, nu', 'up_proj']
     """
-    max_length = int(width / LETTER)
     names = (name, *shorter_names(name.split(" ×")[0].split(" (")[0]))
     with_arrays = [f"{shorter}: {arrays}" for shorter in names] if arrays else []
-    for candidate in (*with_arrays, *names):
-        if len(candidate) <= max_length:
-            return candidate
-    shortest = names[-1]
-    if max_length < 5:
-        return ""
-    return f"…{shortest[len(shortest) - max_length + 1 :]}"
-
-
-def _rect_svg(box: Box, fill: str, *, stroke: str = "") -> str:
-    edge = f' stroke="{stroke}"' if stroke else ""
-    return (
-        f'<rect x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" '
-        f'height="{box.height:.1f}" fill="{fill}"{edge}/>'
-    )
-
-
-def _hatch_patterns() -> Iterator[str]:
-    """Yield the hatching: sparse for some devices, dense and crossed for all devices."""
-    yield "<defs>"
-    patterns = (
-        (PARTLY_REPLICATED.hatch, 14, "M0 14L14 0"),
-        (REPLICATED.hatch, 9, "M0 9L9 0M0 0L9 9"),
-    )
-    for pattern_id, gap, path in patterns:
-        yield (
-            f'<pattern id="{pattern_id}" width="{gap}" height="{gap}" '
-            f'patternUnits="userSpaceOnUse"><path d="{path}" stroke="#000" stroke-opacity=".28" '
-            'stroke-width="1.2" fill="none"/></pattern>'
-        )
-    yield "</defs>"
-
-
-def _legend_marks(
-    plan: Plan, styles: Sequence[TileStyle], bottom: float, width: float
-) -> Iterator[tuple[str, int]]:
-    """Yield the entries of the legend, each with its line number."""
-    x, line = float(MARGIN), 0
-    for style in styles:
-        is_only_device = plan.n_devices == 1 and style == SHARDED
-        label = "stored on the only device" if is_only_device else style.label
-        entry_width = len(label) * LETTER + 40
-        if x + entry_width > width - MARGIN and x > MARGIN:
-            x, line = float(MARGIN), line + 1
-        y = bottom + LINE * (1.5 + line)
-        box = Box(x=x, y=y - 11, width=16, height=14)
-        hatch = _rect_svg(box, f"url(#{style.hatch})") if style.hatch else ""
-        label_svg = svg_text(x + 22, y, label, INK)
-        yield _rect_svg(box, style.fill, stroke=INK) + hatch + label_svg, line
-        x += entry_width
+    return next((text for text in (*with_arrays, *names) if _fits(text, width)), "")

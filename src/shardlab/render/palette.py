@@ -132,24 +132,3 @@ def _luminance(color: str) -> float:
         linear.append(level / 12.92 if level <= 0.04045 else ((level + 0.055) / 1.055) ** 2.4)
     red, green, blue = linear
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-_NUMBER_HUES = (
-    *("#E69F00", "#56B4E9", "#009E73", "#F0E442"),
-    *("#0072B2", "#D55E00", "#CC79A7", "#999999"),
-)  # until every picture is drawn in shades of axes
-
-
-def fill_color(number: int) -> str:
-    """Return the color of a number; colors repeat after 24."""
-    cycle, hue = divmod(number, len(_NUMBER_HUES))
-    mixed = (
-        round(value + (255 - value) * (0.0, 0.46, 0.7)[cycle % 3])
-        for value in rgb_channels(_NUMBER_HUES[hue])
-    )
-    return "#" + "".join(f"{value:02X}" for value in mixed)
-
-
-def label_color(fill: str) -> str:
-    """Return black or white, whichever has the higher contrast on `fill`."""
-    return max("#111111", "#FFFFFF", key=lambda label: contrast_ratio(label, fill))

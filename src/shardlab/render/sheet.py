@@ -28,7 +28,7 @@ class Column:
 
     A column with `can_truncate` is truncated by `truncate` before columns are dropped, but to no
     less than `min_width` letters. `is_code` marks paths, arrays and specs for renderers that have a
-    code style.
+    code style, `is_bar` bars of block characters, which these draw fainter than text.
     """
 
     head: str
@@ -37,6 +37,7 @@ class Column:
     can_truncate: bool = False
     min_width: int = _COMFORTABLE_WIDTH
     is_code: bool = False
+    is_bar: bool = False
     truncate: Callable[[str, int], str] = truncate_start
 
 
@@ -166,18 +167,26 @@ def _row_text(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[
     return ("  " + (" " * _GAP).join(parts)).rstrip()
 
 
-# Colors come from the page: currentColor and opacity work on light and on dark backgrounds.
+# Colors come from the page: currentColor and opacity work on light and on dark backgrounds. Text is
+# proportional, with figures of one width in numbers; only code is monospace.
 STYLE = (
-    "<style>.shardlab{font:13px/1.5 system-ui,sans-serif;max-width:80em}"
+    "<style>.shardlab{font:14px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,sans-serif;"
+    "max-width:80em}"
     ".shardlab table{border-collapse:collapse;margin:.2em 0 .4em}"
-    ".shardlab th,.shardlab td{padding:.1em .8em .1em 0;text-align:left;font-weight:normal;"
-    "background:none;color:inherit;white-space:pre;border:0}"
-    ".shardlab thead th{opacity:.65}.shardlab .n{text-align:right}"
-    ".shardlab tr.faint>*,.shardlab .beneath{opacity:.65}"
-    ".shardlab h4{margin:.9em 0 .2em;font-size:1em;font-weight:bold}"
-    ".shardlab p{margin:.1em 0}.shardlab .wide{overflow-x:auto;margin:.4em 0}"
-    ".shardlab td,.shardlab tbody th,.shardlab code,.shardlab pre"
-    "{font-family:ui-monospace,Menlo,Consolas,monospace}"
+    ".shardlab th,.shardlab td{padding:.2em 1.1em .2em 0;text-align:left;font-weight:normal;"
+    "background:none;color:inherit;white-space:pre;border:0;vertical-align:top}"
+    ".shardlab tr>:last-child{padding-right:.2em}"
+    ".shardlab thead th{opacity:.7;font-size:.92em}"
+    ".shardlab tbody tr{border-top:1px solid color-mix(in srgb,currentColor 14%,transparent)}"
+    ".shardlab .n{text-align:right;font-variant-numeric:tabular-nums}"
+    ".shardlab tr.faint>*,.shardlab .beneath{opacity:.7}"
+    ".shardlab tr>.b{opacity:.4;letter-spacing:-.06em}"
+    ".shardlab .beneath{white-space:normal;padding-left:1.4em}"
+    ".shardlab tr:has(>.beneath){border-top:0}"
+    ".shardlab h4{margin:1.1em 0 .3em;font-size:1.05em;font-weight:600}"
+    ".shardlab p{margin:.1em 0}.shardlab .wide{overflow-x:auto;margin:.5em 0;max-width:100%}"
+    ".shardlab .c,.shardlab code,.shardlab pre"
+    "{font-family:ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;font-size:.93em}"
     "</style>"
 )
 
@@ -239,13 +248,15 @@ def _row_html(row: Row, columns: Sequence[Column]) -> str:
         return f'<tr><th {span} scope="rowgroup"><b>{escape(row.heading)}</b></th></tr>'
     cells = []
     for index, (cell, column) in enumerate(zip(row.cells, columns, strict=True)):
-        css_number = ' class="n"' if column.is_number else ""
+        is_code = column.is_code and not row.is_faint
+        css_number = ' class="n"' if column.is_number else ' class="c"' if is_code else ""
+        css_number = ' class="b"' if column.is_bar else css_number
         # A row header needs text: screen readers announce it before every cell of the row.
         tag = "th" if not index and cell else "td"
         scope = ' scope="row"' if tag == "th" else ""
         cells.append(f"<{tag}{scope}{css_number}>{escape(cell)}</{tag}>")
     css_class = ' class="faint"' if row.is_faint else ""
     beneath = "".join(
-        f'<tr><td {span} class="beneath">&emsp;{escape(note)}</td></tr>' for note in row.notes
+        f'<tr><td {span} class="beneath">{escape(note)}</td></tr>' for note in row.notes
     )
     return f"<tr{css_class}>{''.join(cells)}</tr>{beneath}"

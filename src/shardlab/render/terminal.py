@@ -10,13 +10,23 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from shardlab.render.palette import fill_color, label_color
-from shardlab.render.picture import Cell, Grid, Picture
+from shardlab.render.palette import INK, WRONG, Color, axis_shade
+from shardlab.render.picture import (
+    TEXTURE_TEXTS,
+    AxisKey,
+    Cell,
+    Grid,
+    Picture,
+    Texture,
+    grid_textures,
+)
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 DEFAULT_WIDTH = 100
+# A texture is a sign at the end of the first line: terminals cannot hatch, logs have no color.
+_TEXTURE_SIGNS: dict[Texture, str] = {"replica": "╱", "partial": "Σ", "wrong": "≠"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +34,7 @@ class Span:
     """A run of characters in one style."""
 
     text: str
-    fill: str | None = None
+    fill: Color | None = None
     is_strong: bool = False
     is_faint: bool = False
     ink: str = ""  # a color of the terminal's palette: red, yellow, blue, green
@@ -67,15 +77,42 @@ def draw_picture(picture: Picture, width: int) -> Iterator[Line]:
         yield [Span(text=line, is_strong=True)]
     for fact in picture.facts:
         yield from ([Span(text=line)] for line in wrap(fact, width))
+    yield from _draw_keys(picture.keys, width)
     for grid in picture.grids:
         yield []
         yield [Span(text=grid.title, is_strong=True)]
-        yield from _draw_grid(grid)
+        yield from _draw_grid(grid, width)
         for line in wrap(grid.caption, width):
             yield [Span(text=line, is_faint=True)]
+    for texture in grid_textures(picture.grids):
+        text = f"{_TEXTURE_SIGNS[texture]} {TEXTURE_TEXTS[texture]}"
+        yield from ([Span(text=line, is_faint=True)] for line in wrap(text, width))
 
 
-def _draw_grid(grid: Grid) -> Iterator[Line]:
+def _draw_keys(keys: Sequence[AxisKey], width: int) -> Iterator[Line]:
+    """Yield what each mesh axis does, its name in its hue."""
+    line: Line = []
+    for key in keys:
+        name, role = f"{key.name}={key.size:,}", f" {key.role}" if key.role else ""
+        color = axis_shade(key.axis, key.size - 1, key.size)
+        entry = [Span(text=name, fill=color), Span(text=role, is_faint=True)]
+        used = sum(len(span.text) for span in line)
+        if line and used + len(name + role) + 3 > width:
+            yield line
+            line = []
+        line = [*line, Span(text="   "), *entry] if line else entry
+    if line:
+        yield line
+
+
+def _draw_grid(grid: Grid, width: int) -> Iterator[Line]:
+    axes = [
+        f"{sign} {text}" for sign, text in (("↓", grid.row_axis), ("→", grid.column_axis)) if text
+    ]
+    # Both on one line above the grid if they fit: the picture then stays on one screen.
+    together = "   ".join(axes)
+    for text in [together] if len(together) <= width else axes:
+        yield from ([Span(text=line, is_faint=True)] for line in wrap(text, width))
     widths = _column_widths(grid)
     margin = _label_width(grid)
     heads = [f" {label:<{width}} " for label, width in zip(grid.column_labels, widths, strict=True)]
@@ -95,10 +132,24 @@ def _draw_row(
     for n in range(max(len(cell.lines) for cell in row)):
         line = [Span(text=f"{label if n == 0 else '':<{margin}}", is_faint=True)]
         for cell, width in zip(row, widths, strict=True):
-            text = cell.lines[n] if n < len(cell.lines) else ""
-            fill = None if cell.color_number is None else fill_color(cell.color_number)
-            line += [Span(text="│"), Span(text=f" {text:<{width}} ", fill=fill)]
+            line += [Span(text="│"), *_draw_cell_line(cell, n, width)]
         yield [*line, Span(text="│")]
+
+
+def _draw_cell_line(cell: Cell, n: int, width: int) -> Iterator[Span]:
+    """Yield one line of a cell: text on the first color, its sign, a swatch per further color."""
+    text = cell.lines[n] if n < len(cell.lines) else ""
+    if cell.paint is None:
+        yield Span(text=f" {text:<{width}} ")
+        return
+    first, *others = cell.paint.colors
+    if cell.paint.texture == "wrong":
+        first, others = WRONG, []
+    sign = _TEXTURE_SIGNS.get(cell.paint.texture, "") if n == 0 else ""
+    room = width - len(sign) - len(others)
+    yield Span(text=f" {text:<{room}}{sign}{'' if others else ' '}", fill=first)
+    for number, color in enumerate(others):
+        yield Span(text="  " if number == len(others) - 1 else " ", fill=color)
 
 
 def _draw_rule(corners: str, widths: Sequence[int], margin: int) -> Line:
@@ -109,9 +160,22 @@ def _draw_rule(corners: str, widths: Sequence[int], margin: int) -> Line:
 
 def _column_widths(grid: Grid) -> list[int]:
     """Return one width for all columns, except a narrower one for the dots of a gap."""
-    texts = [text for row in grid.cells for cell in row for text in cell.lines]
-    width = max(map(len, [*texts, *grid.column_labels]))
+    sizes = [
+        len(text) + _extra_width(cell, n)
+        for row in grid.cells
+        for cell in row
+        for n, text in enumerate(cell.lines)
+    ]
+    width = max([*sizes, *map(len, grid.column_labels)])
     return [1 if label == "⋯" else width for label in grid.column_labels]
+
+
+def _extra_width(cell: Cell, n: int) -> int:
+    """Return the columns that a cell needs beside its text: for its sign and its swatches."""
+    if cell.paint is None:
+        return 0
+    has_sign = n == 0 and cell.paint.texture in _TEXTURE_SIGNS
+    return (2 if has_sign else 0) + (len(cell.paint.colors) if len(cell.paint.colors) > 1 else 0)
 
 
 def _label_width(grid: Grid) -> int:
@@ -126,6 +190,7 @@ def grid_width(grid: Grid) -> int:
 
 def _rich_style(span: Span) -> str:
     if span.fill is not None:
-        return f"{label_color(span.fill)} on {span.fill}"
+        # A terminal's background is unknown; a light fill with dark ink is readable on any.
+        return f"{INK.light} on {span.fill.light}"
     emphasis = "bold" if span.is_strong else "dim" if span.is_faint else ""
     return f"{emphasis} {span.ink}".strip()

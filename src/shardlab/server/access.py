@@ -34,7 +34,13 @@ from shardlab.server.person import Person
 Who = Literal["everyone", "person", "teacher", "admin"]
 Scope = Literal["read", "submit", "browser"]
 Resource = Literal[
-    "class", "class teacher", "class submission", "class member or self", "job", "recording"
+    "class",
+    "class teacher",
+    "class membership",
+    "class submission",
+    "class member or self",
+    "job",
+    "recording",
 ]
 
 
@@ -71,7 +77,11 @@ ACCESS: Mapping[str, Access] = {
     # Programs and recordings
     "GET /lab": EVERYONE,
     "GET /layout": EVERYONE,
-    "GET /plan": EVERYONE,
+    # A plan with rules or of an uploaded model takes seconds: not for passers-by.
+    "GET /plan": PERSON,
+    "GET /api/v1/planner": PERSON,
+    "POST /api/v1/plans": PERSON,
+    "POST /api/v1/advice": SUBMITTER,
     "GET /api/v1/gallery": EVERYONE,
     "POST /api/v1/edits": SUBMITTER,
     "GET /api/v1/recordings": PERSON,
@@ -84,6 +94,47 @@ ACCESS: Mapping[str, Access] = {
     "GET /api/v1/jobs/{job_id}": OWN_JOB,
     "GET /api/v1/jobs/{job_id}/events": OWN_JOB,
     "POST /api/v1/jobs/{job_id}/cancel": OWN_JOB_CHANGE,
+    # Practice: lessons are open to everyone; the store of a person has that person's work only.
+    "GET /practice": EVERYONE,
+    "GET /practice/export.json": Access(who="person", limits=(EXPORTS,)),
+    "GET /practice/export.zip": Access(who="person", limits=(EXPORTS,)),
+    "GET /practice/{slug}": EVERYONE,
+    "GET /practice/{slug}/layouts/{number}.svg": EVERYONE,
+    "GET /practice/{slug}/predictions/{number}": EVERYONE,
+    "POST /practice/{slug}/run": SUBMITTER,
+    "POST /practice/{slug}/submit": SUBMITTER,
+    "POST /practice/{slug}/draft": PERSON_IN_BROWSER,
+    "POST /practice/{slug}/reset": PERSON_IN_BROWSER,
+    "POST /practice/{slug}/restore": PERSON_IN_BROWSER,
+    "POST /practice/{slug}/load": PERSON_IN_BROWSER,
+    "POST /practice/{slug}/hint": PERSON_IN_BROWSER,
+    "POST /practice/{slug}/solution": PERSON_IN_BROWSER,
+    "GET /practice/{slug}/submissions/{number}": PERSON,
+    "GET /practice/{slug}/submissions/{number}/source.py": PERSON,
+    "GET /practice/{slug}/submissions/{number}/counterexample.svg": PERSON,
+    "GET /practice/{slug}/submissions/{number}/result": PERSON,
+    "GET /practice/{slug}/submissions/{number}/events": PERSON,
+    "POST /practice/{slug}/submissions/{number}/again": SUBMITTER,
+    "POST /practice/{slug}/submissions/{number}/cancel": PERSON_IN_BROWSER,
+    "POST /practice/{slug}/submissions/{number}/debug": SUBMITTER,
+    "GET /practice/{slug}/submissions/{number}/debug/{job_id}": PERSON,
+    "POST /practice/{slug}/submissions/{number}/replay": SUBMITTER,
+    "GET /practice/{slug}/submissions/{number}/replay/{job_id}": PERSON,
+    "GET /api/v1/practice/problems": EVERYONE,
+    "GET /api/v1/practice/problems/{slug}": EVERYONE,
+    "GET /api/v1/practice/problems/{slug}/draft": PERSON,
+    "PUT /api/v1/practice/problems/{slug}/draft": Access(who="person", scope="submit"),
+    "DELETE /api/v1/practice/problems/{slug}/draft": Access(who="person", scope="submit"),
+    "GET /api/v1/practice/problems/{slug}/hints": PERSON,
+    "POST /api/v1/practice/problems/{slug}/hints": Access(who="person", scope="submit"),
+    "POST /api/v1/practice/problems/{slug}/solution": Access(who="person", scope="submit"),
+    "POST /api/v1/practice/problems/{slug}/submissions": SUBMITTER,
+    "GET /api/v1/practice/submissions": PERSON,
+    "GET /api/v1/practice/submissions/{number}": PERSON,
+    "POST /api/v1/practice/submissions/{number}/judge": SUBMITTER,
+    "POST /api/v1/practice/submissions/{number}/replay": SUBMITTER,
+    "POST /api/v1/practice/submissions/{number}/debug": SUBMITTER,
+    "GET /api/v1/practice/export": Access(who="person", scope="read", limits=(EXPORTS,)),
     # Sign-in and account
     "GET /sign-in": EVERYONE,
     "POST /sign-in": EVERYONE,
@@ -116,7 +167,7 @@ ACCESS: Mapping[str, Access] = {
     "POST /classes/{class_id}/delete": CLASS_TEACHER,
     "POST /classes/{class_id}/join-link": CLASS_TEACHER,
     "POST /classes/{class_id}/members/{person_id}/remove": CLASS_TEACHER,
-    "POST /classes/{class_id}/leave": Access(who="person", resource="class"),
+    "POST /classes/{class_id}/leave": Access(who="person", resource="class membership"),
     "GET /classes/{class_id}/matrix.csv": CLASS_TEACHER_READS,
     "GET /classes/{class_id}/submissions/{number}": CLASS_SUBMISSION,
     "POST /classes/{class_id}/submissions/{number}/comments": COMMENTER,
@@ -240,11 +291,13 @@ def _is_class_teacher(people: People, request: Request, person: Person) -> bool:
     return teacher is not None and (person.is_admin or teacher == person.id)
 
 
+def _is_member(people: People, request: Request, person: Person) -> bool:
+    return people.classes.is_member(_number(request, "class_id"), person.id)
+
+
 def _is_in_class(people: People, request: Request, person: Person) -> bool:
-    class_id = _number(request, "class_id")
-    return _is_class_teacher(people, request, person) or people.classes.is_member(
-        class_id, person.id
-    )
+    is_teacher = _is_class_teacher(people, request, person)
+    return is_teacher or _is_member(people, request, person)
 
 
 def _sees_class_submission(people: People, request: Request, person: Person) -> bool:
@@ -256,7 +309,7 @@ def _sees_class_submission(people: People, request: Request, person: Person) -> 
 def _removes_member(people: People, request: Request, person: Person) -> bool:
     is_self = _number(request, "person_id") == person.id
     return _is_class_teacher(people, request, person) or (
-        is_self and _is_in_class(people, request, person)
+        is_self and _is_member(people, request, person)
     )
 
 
@@ -271,6 +324,7 @@ def _owns_recording(people: People, request: Request, person: Person) -> bool:
 RESOURCE_CHECKS: Mapping[Resource, ResourceCheck] = {
     "class": _is_in_class,
     "class teacher": _is_class_teacher,
+    "class membership": _is_member,
     "class submission": _sees_class_submission,
     "class member or self": _removes_member,
     "job": _owns_job,

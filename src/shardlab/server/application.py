@@ -15,7 +15,13 @@ from shardlab.server.access import check_access
 from shardlab.server.api import account as account_api
 from shardlab.server.api import admin as admin_api
 from shardlab.server.api import classes as classes_api
-from shardlab.server.api import gallery_routes, job_routes, recording_routes
+from shardlab.server.api import (
+    gallery_routes,
+    job_routes,
+    plan_routes,
+    practice_routes,
+    recording_routes,
+)
 from shardlab.server.database.engine import open_database
 from shardlab.server.identity import Identify, identify_local_person, identify_with
 from shardlab.server.jobs.job_service import JobService
@@ -27,6 +33,7 @@ from shardlab.server.pages import (
     home,
     lab,
     layout,
+    plan,
     practice_list,
     practice_problem,
     practice_submission,
@@ -40,10 +47,11 @@ from shardlab.server.settings import ServerSettings
 from shardlab.server.static_files import VersionedStaticFiles
 
 _ROUTERS = (
-    *(home.router, lab.router, layout.router, health.router),
+    *(home.router, lab.router, layout.router, plan.router, health.router),
     # In this order: /practice/export.zip is not a problem.
     *(practice_list.router, practice_submission.router, practice_problem.router),
-    *(job_routes.router, recording_routes.router, gallery_routes.router),
+    *(job_routes.router, recording_routes.router, gallery_routes.router, plan_routes.router),
+    practice_routes.router,
 )
 # In mode `accounts` only.
 _PEOPLE_ROUTERS = (

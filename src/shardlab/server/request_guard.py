@@ -150,7 +150,8 @@ class RequestGuard:
             # In a thread: the database must not hold up the other requests of this process.
             identity = await run_in_threadpool(self._identify, headers)
             self._set_identity(scope["state"], identity)
-            is_script = identity.is_script
+            # Only a valid token: a browser sends other Authorization headers on its own (Basic).
+            is_script = identity.is_script and identity.person is not None
         if scope["method"] in SAFE_METHODS or is_script:
             return limited
         if not self._is_same_origin(headers):

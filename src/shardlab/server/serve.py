@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import webbrowser
+from dataclasses import replace
+from pathlib import Path
 from types import FrameType
 
 import click
 import uvicorn
 
-from shardlab.course.database import data_folder
 from shardlab.errors import PortInUse
 from shardlab.server.application import create_app
 from shardlab.server.jobs.job_service import JobService
+from shardlab.server.server_mode import check_confinement, check_settings, read_secret
 from shardlab.server.settings import ServerSettings
 
 _SHUTDOWN_SECONDS = 3  # for responses that are being sent
@@ -35,11 +38,30 @@ class PageServer(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def serve_pages(*, port: int, opens_browser: bool) -> None:
+def serve_pages(settings: ServerSettings, *, opens_browser: bool) -> None:
     """Serve the pages on loopback until Ctrl-C."""
-    listener = listen_on(port)
-    settings = ServerSettings(data_folder=data_folder(), port=listener.getsockname()[1])
+    listener = listen_on(settings.host, settings.port)
+    settings = replace(settings, port=listener.getsockname()[1])
     run_server(settings, listener, opens_browser=opens_browser)
+
+
+def serve_accounts(settings: ServerSettings, secret_file: Path | None) -> None:
+    """Serve people who sign in, until the process is interrupted or terminated.
+
+    Raises before anything listens: `SecretMissing`, `WeakSecret`, `InvalidServerOption`,
+    `SandboxLevelUnavailable`, `PortInUse`.
+    """
+    settings = replace(settings, secret=read_secret(secret_file))
+    check_settings(settings)
+    check_confinement(settings.data_folder)
+    listener = listen_on(settings.host, settings.port)
+    settings = replace(settings, port=listener.getsockname()[1])
+    if not settings.is_https and settings.public_hosts:
+        click.echo(
+            "warning: without --https passwords and sessions cross the network unencrypted.",
+            err=True,
+        )
+    run_server(settings, listener, opens_browser=False)
 
 
 def run_server(settings: ServerSettings, listener: socket.socket, *, opens_browser: bool) -> None:
@@ -55,7 +77,9 @@ def run_server(settings: ServerSettings, listener: socket.socket, *, opens_brows
     click.echo(f"shardlab is at {settings.url} (Ctrl-C ends it)")
     if opens_browser:
         threading.Thread(target=_open_browser, args=(settings.url,), daemon=True).start()
-    PageServer(config, app.state.jobs).run(sockets=[listener])
+    # uvicorn raises the signal again after the orderly end; for a server Ctrl-C is no error.
+    with contextlib.suppress(KeyboardInterrupt):
+        PageServer(config, app.state.jobs).run(sockets=[listener])
 
 
 def _open_browser(url: str) -> None:
@@ -64,19 +88,20 @@ def _open_browser(url: str) -> None:
         click.echo(f"No browser could be opened; open {url} yourself.", err=True)
 
 
-def listen_on(port: int) -> socket.socket:
-    """Return a listening socket on loopback. Raises `PortInUse`."""
-    listener = socket.socket()
+def listen_on(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Raises `PortInUse`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind(("127.0.0.1", port))
+        listener.bind((host, port))
         # Before the address is printed: a connection made while the application loads is queued.
         listener.listen(1024)
     except OSError as error:
         listener.close()
         raise PortInUse(
             f"Port {port} cannot be used: {error.strerror}.",
-            where=f"127.0.0.1:{port}",
+            where=f"{host}:{port}",
             fix="end the other server, or pick another port: shardlab serve --port 0",
         ) from None
     return listener

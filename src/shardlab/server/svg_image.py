@@ -1,7 +1,7 @@
 """An SVG of shardlab as an image in a page.
 
-The pictures have a style element, which the Content-Security-Policy of the pages does not allow in the
-page itself. An image is a document of its own: its styles stay inside it, and it cannot run scripts.
+The pictures have a style element, which the Content-Security-Policy of the pages does not allow in
+the page itself. An image is a document of its own: its styles stay inside, and it runs no scripts.
 """
 
 from __future__ import annotations

@@ -180,23 +180,23 @@ class Layout:
     def text(self, width: int = 100) -> str:
         """Return the picture as plain text: the shards and the devices."""
         # Imported here: layouts without pictures must not load the renderers.
-        from shardlab.sharding.layout_picture import layout_text
+        from shardlab.sharding.layout_render import layout_text
 
         return layout_text(self, width)
 
     def svg(self) -> str:
         """Return the picture as an SVG element."""
-        from shardlab.sharding.layout_picture import layout_svg
+        from shardlab.sharding.layout_render import layout_svg
 
         return layout_svg(self)
 
     def _repr_html_(self) -> str:
-        from shardlab.sharding.layout_picture import layout_html
+        from shardlab.sharding.layout_render import layout_html
 
         return layout_html(self)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        from shardlab.sharding.layout_picture import layout_rich
+        from shardlab.sharding.layout_render import layout_rich
 
         yield layout_rich(self, options.max_width)
 

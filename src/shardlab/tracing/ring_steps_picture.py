@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import ceil, prod
 
 from shardlab._text.units import bytes_text, count_text
 from shardlab.collectives.call import CollectiveCall
-from shardlab.collectives.ring_steps import RingStep, chunk_fraction, ring_steps
+from shardlab.collectives.ring_steps import RingStep, Send, chunk_fraction, ring_steps
 from shardlab.collectives.wire import wire_formula
 from shardlab.hardware.collective_time import permutation_pairs
-from shardlab.render.picture import Cell, Grid, GridLimits, Picture, visible_positions
+from shardlab.render.picture import (
+    GAP,
+    NEUTRAL,
+    Arrow,
+    Cell,
+    Grid,
+    GridLimits,
+    Picture,
+    Texture,
+    gap_cell,
+    visible_positions,
+)
 from shardlab.render.svg import picture_svg
 from shardlab.render.terminal import DEFAULT_WIDTH, picture_text
 from shardlab.sharding.mesh import MeshSizes
 from shardlab.tracing.call_groups import operand_text
-from shardlab.tracing.collective_style import op_text
+from shardlab.tracing.collective_style import call_keys, group_axes, member_paint, op_text
 
-_GAP = -1
 _COLUMN_LIMITS = (16, 8, 6, 4, 3)  # tried one after the other until the text is narrow enough
 
 
@@ -33,7 +44,7 @@ def steps_text(call: CollectiveCall, mesh: MeshSizes, width: int = DEFAULT_WIDTH
 
 
 def steps_svg(call: CollectiveCall, mesh: MeshSizes) -> str:
-    """Return the steps of a call as an SVG element."""
+    """Return the steps of a call as an SVG element, with an arrow for each message."""
     return picture_svg(steps_picture(call, mesh, GridLimits(rows=16, columns=8)))
 
 
@@ -53,6 +64,8 @@ def steps_picture(call: CollectiveCall, mesh: MeshSizes, limits: GridLimits) -> 
         facts=facts,
         grids=(grid,),
         alternative=f"{title}; {'; '.join((*facts, *step_texts))}",
+        keys=call_keys(mesh, call.mesh_axes),
+        is_code_title=False,
     )
 
 
@@ -82,45 +95,75 @@ def _steps_grid(
     )
     # A device receives at most one message per step.
     received = [{send.receiver: send for send in step} for step in steps]
+    # The chunks that are added in the last of these steps are complete, those before partial.
+    n_adding = sum(any(send.is_added for send in step) for step in steps)
 
-    def make_cell(row: int, column: int) -> Cell:
-        if _GAP in (row, column):
-            is_corner = row == _GAP and column == _GAP
-            return Cell(("⋱" if is_corner else "⋮" if row == _GAP else "⋯",), None)
+    def cell_at(row: int, column: int) -> Cell:
+        if GAP in (row, column):
+            return gap_cell(row, column)
         if row == 0:
-            return _start_cell(call, column)
+            return _start_cell(call, mesh, column, is_summed=n_adding > 0)
         send = received[row - 1].get(column)
         if send is None:
             return Cell(("nothing",), None)
-        color = send.sender if send.chunk is None else send.chunk
+        paint = member_paint(call, mesh, send.sender if send.chunk is None else send.chunk)
+        if send.is_added and row < n_adding:
+            paint = replace(paint, texture="partial")
         verb = "adds" if send.is_added else "gets"
         chunk = "all" if send.chunk is None else f"#{send.chunk}"
         hover = f"step {row}: {column} {verb} {chunk} from {send.sender}"
-        return Cell((f"{verb} {chunk}", f"from {send.sender}"), color, hover)
+        return Cell((f"{verb} {chunk}", f"from {send.sender}"), paint, hover)
 
     return Grid(
         title="What each device receives, and from which",
-        caption=_steps_caption(call, _GAP in (*rows, *columns)),
+        row_axis="time",
+        column_axis=" × ".join(group_axes(call, mesh)) or ", ".join(call.mesh_axes),
+        caption=_steps_caption(call, GAP in (*rows, *columns)),
         row_labels=tuple(
-            "⋮" if position == _GAP else f"step {position}" if position else "start"
+            "⋮" if position == GAP else f"step {position}" if position else "start"
             for position in rows
         ),
         column_labels=tuple(
-            "⋯" if position == _GAP else _device_label(call, mesh, position) for position in columns
+            "⋯" if position == GAP else _device_label(call, mesh, position) for position in columns
         ),
-        cells=tuple(tuple(make_cell(row, column) for column in columns) for row in rows),
-        is_summary=_GAP in (*rows, *columns),
-        is_block=False,
+        cells=tuple(tuple(cell_at(row, column) for column in columns) for row in rows),
+        arrows=tuple(_step_arrows(call, mesh, received, rows, columns)),
+        is_summary=GAP in (*rows, *columns),
     )
 
 
-def _start_cell(call: CollectiveCall, device: int) -> Cell:
+def _step_arrows(
+    call: CollectiveCall,
+    mesh: MeshSizes,
+    received: Sequence[Mapping[int, Send]],
+    rows: Sequence[int],
+    columns: Sequence[int],
+) -> Iterator[Arrow]:
+    """Yield an arrow from the row above for each message whose sender and receiver are drawn."""
+    for index, row in enumerate(rows):
+        if row <= 0 or rows[index - 1] == GAP:
+            continue
+        for receiver, send in received[row - 1].items():
+            if receiver not in columns or send.sender not in columns:
+                continue
+            chunk = send.sender if send.chunk is None else send.chunk
+            yield Arrow(
+                start=(index - 1, columns.index(send.sender)),
+                end=(index, columns.index(receiver)),
+                color=member_paint(call, mesh, chunk).colors[0],
+            )
+
+
+def _start_cell(call: CollectiveCall, mesh: MeshSizes, device: int, *, is_summed: bool) -> Cell:
+    paint = member_paint(call, mesh, device)
     if call.op == "all_gather":
-        return Cell((f"has #{device}",), device, f"{device} starts with #{device}")
+        return Cell((f"has #{device}",), paint, f"{device} starts with #{device}")
     if chunk_fraction(call.op, call.group_size) == 1:
-        return Cell(("has its own",), device, f"{device} starts with its own")
+        return Cell(("has its own",), paint, f"{device} starts with its own")
     chunks = f"#0-#{call.group_size - 1}" if call.group_size > 1 else "#0"
-    return Cell((f"has {chunks}",), None)
+    texture: Texture = "partial" if is_summed else ""
+    hover = f"{device} starts with chunks {chunks} of its own"
+    return Cell((f"has {chunks}",), replace(NEUTRAL, texture=texture), hover)
 
 
 def _device_label(call: CollectiveCall, mesh: MeshSizes, index: int) -> str:
@@ -130,9 +173,7 @@ def _device_label(call: CollectiveCall, mesh: MeshSizes, index: int) -> str:
         return (
             f"{index} of the group"  # axis_index_groups, whose members have no regular coordinates
         )
-    # ppermute numbers devices in mesh order; all other collectives in the order of their axes.
-    names = [name for name in sizes if name in call.mesh_axes]
-    for name in reversed(names if call.op == "ppermute" else call.mesh_axes):
+    for name in reversed(group_axes(call, mesh)):
         index, step = divmod(index, sizes.get(name, 1))
         coordinates.append(f"{name}={step}")
     label = ",".join(reversed(coordinates))

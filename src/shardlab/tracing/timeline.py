@@ -8,22 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from html import escape
 from textwrap import wrap
 
 from shardlab._text.units import bytes_text, seconds_text
 from shardlab.collectives.call import CollectiveCall
 from shardlab.hardware.estimate import Estimate
-from shardlab.render.palette import label_color
-from shardlab.render.svg import FAINT, INK, LETTER, LINE, MARGIN, svg_header, svg_text
+from shardlab.render.palette import FAINT, LINE, PANEL, PAPER, slate_shade
+from shardlab.render.picture import Paint
+from shardlab.render.svg import draw_keys
+from shardlab.render.svg_marks import (
+    LINE_HEIGHT,
+    MARGIN,
+    SMALL_SIZE,
+    Box,
+    SvgCanvas,
+    draw_title,
+    flow_entries,
+)
 from shardlab.render.terminal import DEFAULT_WIDTH, Line, Span, lines_text
+from shardlab.render.text_width import text_width
+from shardlab.sharding.mesh import MeshSizes
 from shardlab.tracing.call_groups import operand_text, short_path
-from shardlab.tracing.collective_style import op_fill, op_letter, op_text
+from shardlab.tracing.collective_style import call_keys, op_letter, op_paint, op_shade, op_text
 from shardlab.tracing.trace import Trace, most_expensive_branches
 
 MAX_BARS = 2000
 _PLOT_WIDTH, _LANE_HEIGHT = 900.0, 30.0  # pixels
-_PHASE_FILLS = {"forward": "#E3E3E3", "recompute": "#C4C4C4", "backward": "#8F8F8F"}
+_PHASES = ("forward", "recompute", "backward")
 _TICKS = 4
 
 
@@ -45,7 +56,8 @@ class Timeline:
     """Lanes, the bars on them, and the total that the full width stands for."""
 
     title: str
-    lanes: tuple[str, ...]
+    mesh: MeshSizes
+    lanes: tuple[str, ...]  # mesh axes, joined by commas
     bars: tuple[Bar, ...]
     total: float
     is_time: bool
@@ -59,6 +71,10 @@ class Timeline:
     @property
     def ops(self) -> list[str]:
         return list(dict.fromkeys(bar.op for bar in self.bars))
+
+    def bar_paint(self, bar: Bar) -> Paint:
+        """Return the paint of a bar: the hues of its mesh axes."""
+        return op_paint(bar.op, self.lanes[bar.lane].split(","), self.mesh)
 
     def phase_runs(self) -> list[tuple[str, float, float]]:
         """Return runs of consecutive bars of one phase: phase, start, end."""
@@ -96,6 +112,7 @@ def build_timeline(trace: Trace, estimate: Estimate | None = None) -> Timeline:
     title = f"{trace.program}: collective calls in program order, by {measure}"
     return Timeline(
         title=title,
+        mesh=trace.mesh,
         lanes=tuple(lanes),
         bars=tuple(bars),
         total=total,
@@ -140,121 +157,126 @@ def timeline_lines(chart: Timeline, width: int) -> Iterator[Line]:
         return
     margin = max(map(len, ("phase", *chart.lanes))) + 2
     n_characters = max(width - margin, 20)
-    phases = [(start, end, phase) for phase, start, end in chart.phase_runs()]
-    yield [
-        Span(text=f"{'phase':<{margin}}", is_faint=True),
-        *_paint_row(phases, n_characters, is_op=False),
+    phases = [
+        (start, end, Span(text=phase[0], is_faint=True)) for phase, start, end in chart.phase_runs()
     ]
+    yield [Span(text=f"{'phase':<{margin}}", is_faint=True), *_paint_row(phases, n_characters)]
     for lane, name in enumerate(chart.lanes):
-        bars = [(bar.start, bar.end, bar.op) for bar in chart.bars if bar.lane == lane]
-        yield [Span(text=f"{name:<{margin}}"), *_paint_row(bars, n_characters, is_op=True)]
+        bars = [
+            (bar.start, bar.end, Span(text=op_letter(bar.op), fill=chart.bar_paint(bar).colors[0]))
+            for bar in chart.bars
+            if bar.lane == lane
+        ]
+        yield [Span(text=f"{name:<{margin}}"), *_paint_row(bars, n_characters)]
     end = chart.amount_text(1)
     yield [Span(text=" " * margin + f"0{end:>{n_characters - 1}}", is_faint=True)]
     legend = [f"{op_letter(op)} {op_text(op)}" for op in chart.ops]
-    legend += [f"{phase[0]} {phase}" for phase in dict.fromkeys(phase for _, _, phase in phases)]
+    legend += [f"{phase[0]} {phase}" for phase in dict.fromkeys(bar.phase for bar in chart.bars)]
     legend_text = ", ".join(legend) + (f"; {chart.note}" if chart.note else "")
     yield from ([Span(text=line, is_faint=True)] for line in wrap(legend_text, width))
 
 
-def _paint_row(
-    bars: Iterable[tuple[float, float, str]], n_characters: int, *, is_op: bool
-) -> Iterator[Span]:
+def _paint_row(bars: Iterable[tuple[float, float, Span]], n_characters: int) -> Iterator[Span]:
     """Yield the characters of a row; each bar gets at least one."""
-    cells: list[str | None] = [None] * n_characters
+    cells = [Span(text="·", is_faint=True)] * n_characters
     # Long bars first, so that short ones are drawn over them and stay visible.
-    for start, end, label in sorted(bars, key=lambda bar: bar[0] - bar[1]):
+    for start, end, span in sorted(bars, key=lambda bar: bar[0] - bar[1]):
         # A bar at the very end still gets the last character.
         first = min(int(start * n_characters), n_characters - 1)
         for column in range(first, max(first + 1, round(end * n_characters))):
-            cells[min(column, n_characters - 1)] = label
-    for cell in cells:
-        if cell is None:
-            yield Span(text="·", is_faint=True)
-        elif is_op:
-            yield Span(text=op_letter(cell), fill=op_fill(cell))
-        else:
-            yield Span(text=cell[0], is_faint=True)
+            cells[min(column, n_characters - 1)] = span
+    yield from cells
 
 
 def timeline_svg(trace: Trace, estimate: Estimate | None = None) -> str:
     """Return the timeline as an SVG element."""
     chart = build_timeline(trace, estimate)
-    margin = max(map(len, ("phase", *chart.lanes))) * LETTER + 14
-    top = MARGIN + LINE * 1.6
-    lanes_top = top + 20.0
+    canvas = SvgCanvas()
+    facts = [chart.note] if chart.note else ["nothing is sent"] if not chart.bars else []
+    top = draw_title(canvas, chart.title, facts, is_code=False)
+    names = max(text_width(name, is_code=True) for name in ("phase", *chart.lanes))
+    left = MARGIN + names + 22
+    axes = [name for lane in chart.lanes for name in lane.split(",")]
+    top = (
+        draw_keys(canvas, call_keys(chart.mesh, axes, has_shades=False), top, left + _PLOT_WIDTH)
+        + 8
+    )
+    _draw_phases(canvas, chart, left, top)
+    lanes_top = top + 22.0
     bottom = lanes_top + _LANE_HEIGHT * len(chart.lanes)
-    width = max(2 * MARGIN + margin + _PLOT_WIDTH, 2 * MARGIN + len(chart.title) * LETTER * 1.17)
-    legend = list(legend_marks(chart.ops, MARGIN, bottom + LINE * 2.6, width))
-    height = bottom + LINE * (3.2 + legend[-1][1] if legend else 2.0) + MARGIN / 2
+    _draw_lanes(canvas, chart, left, lanes_top)
+    _draw_ticks(canvas, chart, left, lanes_top, bottom)
+    _draw_bars(canvas, chart, left, lanes_top)
+    draw_op_legend(canvas, chart.ops, bottom + LINE_HEIGHT * 2.0, left + _PLOT_WIDTH)
     summary = "; ".join(bar.hover for bar in chart.bars[:40]) or "nothing is sent"
-    marks = [*svg_header(chart.title, f"{chart.title}: {summary}", width, height)]
-    marks.append(svg_text(MARGIN, MARGIN + LINE * 0.6, chart.title, INK, kind="t"))
-    marks += _phase_marks(chart, MARGIN + margin, top)
-    marks += _tick_marks(chart, MARGIN + margin, lanes_top, bottom)
-    marks += _lane_marks(chart, MARGIN + margin, lanes_top)
-    marks += [mark for mark, _ in legend]
-    return "\n".join([*marks, "</svg>"])
+    return canvas.to_svg(chart.title, f"{chart.title}: {summary}")
 
 
-def _phase_marks(chart: Timeline, x_start: float, top: float) -> Iterator[str]:
-    yield svg_text(MARGIN, top + 12, "phase", FAINT)
+def _draw_phases(canvas: SvgCanvas, chart: Timeline, left: float, top: float) -> None:
+    canvas.text(MARGIN, top + 13, "phase", FAINT)
     for phase, start, end in chart.phase_runs():
-        x, width = x_start + start * _PLOT_WIDTH, max((end - start) * _PLOT_WIDTH, 0.5)
-        fill = _PHASE_FILLS[phase]
-        yield f"<g><title>{phase}</title>"
-        yield f'<rect x="{x:.1f}" y="{top:g}" width="{width:.1f}" height="16" fill="{fill}"/>'
-        if width > len(phase) * LETTER + 6:
-            yield svg_text(x + width / 2, top + 12, phase, label_color(fill), middle=True)
-        yield "</g>"
+        width = max((end - start) * _PLOT_WIDTH, 0.5)
+        box = Box(x=left + start * _PLOT_WIDTH, y=top, width=width, height=17)
+        with canvas.hover(phase):
+            shade = slate_shade(_PHASES.index(phase) if phase in _PHASES else 0, 5)
+            canvas.box(box, shade, stroke=PAPER if width > 3 else None)
+            if width > text_width(phase, SMALL_SIZE) + 8:
+                canvas.text(box.middle, top + 12.5, phase, anchor="middle", size=SMALL_SIZE)
 
 
-def _lane_marks(chart: Timeline, x_start: float, top: float) -> Iterator[str]:
+def _draw_lanes(canvas: SvgCanvas, chart: Timeline, left: float, top: float) -> None:
     for lane, name in enumerate(chart.lanes):
         y = top + _LANE_HEIGHT * lane
-        yield svg_text(MARGIN, y + _LANE_HEIGHT / 2 + 4, name, INK)
-        yield (
-            f'<rect x="{x_start:g}" y="{y + 3:g}" width="{_PLOT_WIDTH:g}" '
-            f'height="{_LANE_HEIGHT - 6:g}" fill="#000" fill-opacity=".04"/>'
-        )
+        ground = Box(x=left, y=y + 2, width=_PLOT_WIDTH, height=_LANE_HEIGHT - 4)
+        swatch = Box(x=MARGIN, y=y + _LANE_HEIGHT / 2 - 6, width=12, height=12)
+        canvas.paint(swatch, op_paint("psum", name.split(","), chart.mesh), radius=2)
+        canvas.text(MARGIN + 17, y + _LANE_HEIGHT / 2 + 4, name, is_code=True)
+        canvas.box(ground, PANEL, radius=2)
+
+
+def _draw_bars(canvas: SvgCanvas, chart: Timeline, left: float, top: float) -> None:
     for bar in chart.bars:
         # At least one pixel, so that a short call is not lost.
-        x, width = x_start + bar.start * _PLOT_WIDTH, max((bar.end - bar.start) * _PLOT_WIDTH, 1.0)
-        y, fill = top + _LANE_HEIGHT * bar.lane + 3, op_fill(bar.op)
-        edge = ' stroke="#FFF" stroke-width=".7"' if width > 3 else ""
-        yield f"<g><title>{escape(bar.hover)}</title>"
-        yield (
-            f'<rect x="{x:.1f}" y="{y:g}" width="{width:.1f}" height="{_LANE_HEIGHT - 6:g}" '
-            f'fill="{fill}"{edge}/>'
+        width = max((bar.end - bar.start) * _PLOT_WIDTH, 1.0)
+        box = Box(
+            x=left + bar.start * _PLOT_WIDTH,
+            y=top + _LANE_HEIGHT * bar.lane + 2,
+            width=width,
+            height=_LANE_HEIGHT - 4,
         )
-        if width > len(bar.label) * LETTER + 6:
-            yield svg_text(x + width / 2, y + 16, bar.label, label_color(fill), middle=True)
-        yield "</g>"
+        with canvas.hover(bar.hover):
+            draw_bar(canvas, box, chart.bar_paint(bar))
+            label = next(
+                (text for text in (bar.label, op_letter(bar.op)) if text_width(text) + 6 <= width),
+                "",
+            )
+            canvas.text(box.middle, box.y + box.height / 2 + 3, label, anchor="middle")
 
 
-def _tick_marks(chart: Timeline, x_start: float, top: float, bottom: float) -> Iterator[str]:
+def draw_bar(canvas: SvgCanvas, box: Box, paint: Paint) -> None:
+    """Draw a bar in its paint; one of few pixels in its first color only."""
+    if box.width > 3:
+        canvas.paint(box, paint, radius=2)
+    else:
+        canvas.box(box, paint.colors[0])
+
+
+def _draw_ticks(canvas: SvgCanvas, chart: Timeline, left: float, top: float, bottom: float) -> None:
     for tick in range(_TICKS + 1):
-        x = x_start + _PLOT_WIDTH * tick / _TICKS
-        yield (
-            f'<line x1="{x:g}" x2="{x:g}" y1="{top:g}" y2="{bottom + 4:g}" stroke="#000" '
-            'stroke-opacity=".15"/>'
-        )
+        x = left + _PLOT_WIDTH * tick / _TICKS
+        canvas.line(((x, top), (x, bottom + 4)), LINE)
         label = chart.amount_text(tick / _TICKS) if tick else "0"
-        offset = 0 if not tick else -len(label) * LETTER if tick == _TICKS else 0
-        middle = 0 < tick < _TICKS
-        yield svg_text(x + offset, bottom + LINE, label, FAINT, middle=middle)
+        anchor = "start" if not tick else "end" if tick == _TICKS else "middle"
+        canvas.text(x, bottom + LINE_HEIGHT, label, FAINT, anchor=anchor, size=SMALL_SIZE)
 
 
-def legend_marks(
-    ops: Iterable[str], x_start: float, y: float, width: float
-) -> Iterator[tuple[str, int]]:
-    """Yield the marks of a legend, wrapped to the width, each with its line number."""
-    x, line = x_start, 0
-    for op in ops:
-        label = op_text(op)
-        entry_width = len(label) * LETTER + 36
-        if x + entry_width > width - MARGIN and x > x_start:
-            x, line = x_start, line + 1
-        top = y + line * LINE
-        box = f'<rect x="{x:g}" y="{top - 10:g}" width="12" height="12" fill="{op_fill(op)}"/>'
-        yield box + svg_text(x + 18, top, label, INK), line
-        x += entry_width
+def draw_op_legend(canvas: SvgCanvas, ops: Iterable[str], y: float, right: float) -> None:
+    """Draw the letter and the name of each operation."""
+    names = list(ops)
+    widths = [text_width(op_text(op)) + 44 for op in names]
+    for op, (x, line) in zip(names, flow_entries(widths, MARGIN, right), strict=True):
+        top = y + line * LINE_HEIGHT * 1.2
+        box = Box(x=x, y=top, width=16, height=15)
+        canvas.box(box, op_shade(op), stroke=LINE, radius=2)
+        canvas.text(box.middle, top + 11.5, op_letter(op), anchor="middle", size=SMALL_SIZE)
+        canvas.text(x + 22, top + 12, op_text(op), FAINT)

@@ -11,7 +11,16 @@ from shardlab.findings.finding import Finding
 from shardlab.findings.source import SourceLocation
 from shardlab.hardware.estimate import Estimate
 from shardlab.hardware.estimate_text import estimate_sections
-from shardlab.render.sheet import Column, Row, Section, Sheet, Table, sheet_html, sheet_lines
+from shardlab.render.sheet import (
+    Column,
+    Row,
+    Section,
+    Sheet,
+    Table,
+    sheet_html,
+    sheet_lines,
+    truncate_start,
+)
 from shardlab.render.terminal import DEFAULT_WIDTH, lines_rich, lines_text
 from shardlab.sharding.mesh import folded_mesh_text
 from shardlab.tracing.call_groups import (
@@ -41,6 +50,18 @@ def trace_text(trace: Trace, width: int = DEFAULT_WIDTH, estimate: Estimate | No
 def trace_rich(trace: Trace, width: int = DEFAULT_WIDTH, estimate: Estimate | None = None) -> Text:
     """Return a trace in color, for rich."""
     return lines_rich(sheet_lines(trace_sheet(trace, estimate), width))
+
+
+def shorten_location(location: str, max_length: int) -> str:
+    """Return a place in the source in that many characters, by words; the line number stays.
+
+    >>> [shorten_location("nets/model.py:41 (layer)", n) for n in (24, 16, 11, 6)]
+    ['nets/model.py:41 (layer)', 'nets/model.py:41', 'model.py:41', '…py:41']
+    """
+    place = location.split(" (")[0]
+    candidates = (location, place, place.rpartition("/")[2])
+    fitting = next((text for text in candidates if len(text) <= max_length), None)
+    return truncate_start(candidates[-1], max_length) if fitting is None else fitting
 
 
 def trace_html(trace: Trace, estimate: Estimate | None = None) -> str:
@@ -129,16 +150,16 @@ def _calls_section(trace: Trace, estimate: Estimate | None) -> list[Section]:
 
 def _columns(estimate: Estimate | None) -> tuple[Column, ...]:
     return (
-        Column(head="operation"),
-        Column(head="over"),
-        Column(head="operand", drop=1),
+        Column(head="operation", is_code=True),
+        Column(head="over", is_code=True),
+        Column(head="operand", drop=1, is_code=True),
         Column(head="payload", is_number=True, drop=4),
         Column(head="sends", is_number=True, drop=3),
         Column(head="×", is_number=True, drop=1),
         Column(head="total", is_number=True),
         Column(head="share", is_number=True, drop=2),
         *([Column(head="time", is_number=True)] if estimate is not None else []),
-        Column(head="where", can_truncate=True),
+        Column(head="where", can_truncate=True, is_code=True, truncate=shorten_location),
     )
 
 
@@ -211,7 +232,7 @@ def _totals_section(
         Column(head="", can_truncate=True),
         Column(head="", is_number=True),
         Column(head="", is_number=True),
-        Column(head="", drop=1),
+        Column(head="", drop=1, is_bar=True),
     )
     rows = [
         Row(cells=(name, bytes_text(n), share_text(n, total), bar_text(n, max(totals.values()))))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from html import escape
 from textwrap import wrap
 
 from shardlab._text.units import bytes_text, share_text
-from shardlab.render.svg import INK, LETTER, LINE, MARGIN, svg_header, svg_text
+from shardlab.render.svg import draw_keys
+from shardlab.render.svg_marks import LINE_HEIGHT, MARGIN, Box, SvgCanvas, draw_title
 from shardlab.render.terminal import DEFAULT_WIDTH, Line, Span, lines_text
-from shardlab.tracing.collective_style import op_fill, op_letter, op_text
-from shardlab.tracing.timeline import legend_marks
+from shardlab.render.text_width import text_width
+from shardlab.sharding.mesh import MeshSizes
+from shardlab.tracing.collective_style import call_keys, op_letter, op_paint, op_text
+from shardlab.tracing.timeline import draw_bar, draw_op_legend
 from shardlab.tracing.trace import Trace, most_expensive_branches
 
 _PLOT_WIDTH, _BAR_HEIGHT = 620.0, 28.0  # pixels
@@ -50,7 +52,8 @@ def traffic_lines(trace: Trace, width: int) -> Iterator[Line]:
         for op, n_bytes in ops.items():
             # At least one letter for what is sent at all.
             n_letters = max(1 if n_bytes else 0, round(n_characters * n_bytes / largest))
-            line.append(Span(text=op_letter(op) * n_letters, fill=op_fill(op)))
+            color = op_paint(op, axes.split(","), trace.mesh).colors[0]
+            line.append(Span(text=op_letter(op) * n_letters, fill=color))
         yield [*line, Span(text=f"  {totals[axes]}")]
     ops_present = dict.fromkeys(op for ops in sums.values() for op in ops)
     legend = ", ".join(f"{op_letter(op)} {op_text(op)}" for op in ops_present)
@@ -60,40 +63,40 @@ def traffic_lines(trace: Trace, width: int) -> Iterator[Line]:
 def traffic_svg(trace: Trace) -> str:
     """Return the bars as an SVG element."""
     sums, title = traffic_by_axis(trace), _traffic_title(trace)
-    margin = max(map(len, (*sums, "x"))) * LETTER + 14
-    label_width = max((len(_total_text(sums, axes)) for axes in sums), default=0) * LETTER + 10
-    width = max(
-        2 * MARGIN + margin + _PLOT_WIDTH + label_width, 2 * MARGIN + len(title) * LETTER * 1.17
-    )
-    top = MARGIN + LINE * 1.6
-    bottom = top + _BAR_HEIGHT * len(sums)
+    canvas = SvgCanvas()
+    top = draw_title(canvas, title, [] if sums else ["nothing is sent"], is_code=False)
+    names = max((text_width(axes, is_code=True) for axes in sums), default=0.0)
+    left = MARGIN + names + 22
+    present = [name for axes in sums for name in axes.split(",")]
+    keys = call_keys(trace.mesh, present, has_shades=False)
+    top = draw_keys(canvas, keys, top, left + _PLOT_WIDTH) + 8
+    _draw_bars(canvas, sums, trace.mesh, left, top)
     ops_present = dict.fromkeys(op for ops in sums.values() for op in ops)
-    legend = list(legend_marks(ops_present, MARGIN, bottom + LINE * 1.4, width))
-    height = bottom + LINE * (2 + (legend[-1][1] if legend else 0)) + MARGIN / 2
+    bottom = top + _BAR_HEIGHT * len(sums)
+    draw_op_legend(canvas, ops_present, bottom + LINE_HEIGHT * 0.6, left + _PLOT_WIDTH)
     summary = (
         "; ".join(f"over {axes} {_total_text(sums, axes)}" for axes in sums) or "nothing is sent"
     )
-    marks = [*svg_header(title, f"{title}: {summary}", width, height)]
-    marks.append(svg_text(MARGIN, MARGIN + LINE * 0.6, title, INK, kind="t"))
-    marks += _bar_marks(sums, MARGIN + margin, top)
-    marks += [mark for mark, _ in legend]
-    return "\n".join([*marks, "</svg>"])
+    return canvas.to_svg(title, f"{title}: {summary}")
 
 
-def _bar_marks(sums: Traffic, x_start: float, top: float) -> Iterator[str]:
+def _draw_bars(canvas: SvgCanvas, sums: Traffic, mesh: MeshSizes, left: float, top: float) -> None:
     largest = max((sum(ops.values()) for ops in sums.values()), default=0)
     for row, (axes, ops) in enumerate(sums.items()):
-        x, y = x_start, top + _BAR_HEIGHT * row
-        yield svg_text(MARGIN, y + _BAR_HEIGHT / 2 + 4, axes, INK)
+        x, y = left, top + _BAR_HEIGHT * row
+        baseline = y + _BAR_HEIGHT / 2 + 4
+        swatch = Box(x=MARGIN, y=y + _BAR_HEIGHT / 2 - 6, width=12, height=12)
+        canvas.paint(swatch, op_paint("psum", axes.split(","), mesh), radius=2)
+        canvas.text(MARGIN + 17, baseline, axes, is_code=True)
         for op, n_bytes in ops.items():
             width = max(_PLOT_WIDTH * n_bytes / largest, 1.0) if n_bytes else 0.0
-            hover = f"{op_text(op)} over {axes}: {bytes_text(n_bytes)}"
-            yield (
-                f'<rect x="{x:.1f}" y="{y + 4:g}" width="{width:.1f}" height="{_BAR_HEIGHT - 8:g}" '
-                f'fill="{op_fill(op)}"><title>{escape(hover)}</title></rect>'
-            )
+            box = Box(x=x, y=y + 4, width=width, height=_BAR_HEIGHT - 8)
+            with canvas.hover(f"{op_text(op)} over {axes}: {bytes_text(n_bytes)}"):
+                draw_bar(canvas, box, op_paint(op, axes.split(","), mesh))
+                label = next((t for t in (op, op_letter(op)) if text_width(t) + 6 <= width), "")
+                canvas.text(box.middle, baseline - 1, label, anchor="middle")
             x += width
-        yield svg_text(x + 8, y + _BAR_HEIGHT / 2 + 4, _total_text(sums, axes), INK)
+        canvas.text(x + 8, baseline, _total_text(sums, axes))
 
 
 def _traffic_title(trace: Trace) -> str:

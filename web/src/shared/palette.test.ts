@@ -43,5 +43,5 @@ test("a cell has a color for each axis that shards it, in mesh order", () => {
     palette.axisColor(1, 3, 4, false),
   ]);
   assert.deepEqual(palette.cellColors(mesh, [1, 3], ["model"], true), [palette.axisColor(1, 3, 4, true)]);
-  assert.deepEqual(palette.cellColors(mesh, [1, 3], [], false), [palette.neutralColor(0, 1, false)]);
+  assert.deepEqual(palette.cellColors(mesh, [1, 3], [], false), [palette.neutralColor(0, 2, false)]);
 });

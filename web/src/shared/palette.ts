@@ -6,7 +6,7 @@
 //
 // - A device or shard has one color for each mesh axis that shards the array, in mesh order: the first is the fill
 //   of the cell, each further one a band at its lower edge. Use cellColors() for that.
-// - Nothing shards it: slate, neutralColor(0, 1).
+// - Nothing shards it: slate, neutralColor(0, 2).
 // - Replicas are hatched (.texture-replica), partial sums striped (.texture-partial), copies that disagree red
 //   (.texture-wrong) with the sign "≠". A cell has a label too: color is never the only sign.
 // - What is not a mesh axis (operations, kinds of memory) is a shade of slate, distinguished by its label.
@@ -45,7 +45,7 @@ export const ALARM = ["#B3261E", "#FF9C90"] as const;
  * and direction, and neither hides the label.
  */
 export const TEXTURES = {
-  replica: { size: 7, path: "M-1 1L1 -1M0 7L7 0M6 8L8 6", strokeWidth: 1, opacity: 0.3 },
+  replica: { size: 7, path: "M-1 1L1 -1M0 7L7 0M6 8L8 6", strokeWidth: 1, opacity: 0.25 },
   partial: { size: 12, path: "M-3 -3L15 15M-3 9L3 15M9 -3L15 3", strokeWidth: 4, opacity: 0.14 },
 } as const;
 
@@ -54,7 +54,7 @@ export function axisColor(axisIndex: number, coordinate: number, size: number, d
   return rampColor(AXIS_HUES[axisIndex % AXIS_HUES.length]!, coordinate, size, dark);
 }
 
-/** The color of the `position`th of `count` things that are not mesh axes; (0, 1) for what no axis shards. */
+/** The color of the `position`th of `count` things that are not mesh axes; (0, 2) for what no axis shards. */
 export function neutralColor(position: number, count: number, dark: boolean): string {
   return rampColor(SLATE, position, count, dark);
 }
@@ -75,7 +75,7 @@ export function cellColors(
   mesh.forEach(([name, size], index) => {
     if (size > 1 && shardingAxes.includes(name)) colors.push(axisColor(index, coordinates[index] ?? 0, size, dark));
   });
-  return colors.length > 0 ? colors : [neutralColor(0, 1, dark)];
+  return colors.length > 0 ? colors : [neutralColor(0, 2, dark)];
 }
 
 function rampColor(ramp: Ramp, position: number, count: number, dark: boolean): string {

@@ -2,6 +2,7 @@
 
 record  program, mesh, hardware, edit -> Recording
 edits   program, mesh -> the break-it edits that apply to it
+advice  model and workload -> the meshes and strategies that fit, ranked
 """
 
 from __future__ import annotations
@@ -46,9 +47,16 @@ def list_program_edits(payload: Payload) -> Any:
     return {"edits": [edit.to_json() for edit in list_edits(payload["source"], mesh_axes)]}
 
 
+def rank_meshes(payload: Payload) -> Any:
+    from shardlab.server.plan_requests import make_advice_view
+
+    return make_advice_view(payload)
+
+
 KINDS: dict[str, Callable[[Payload], Any]] = {
     "record": record_program,
     "edits": list_program_edits,
+    "advice": rank_meshes,
 }
 
 

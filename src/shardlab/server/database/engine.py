@@ -78,6 +78,7 @@ def _configure_sqlite(engine: Engine) -> None:
         connection.isolation_level = None
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA synchronous = FULL")  # durable also after a power failure
+        connection.execute("PRAGMA secure_delete = ON")  # a deleted account leaves no bytes
 
     @event.listens_for(engine, "begin")
     def begin_transaction(connection: Connection) -> None:

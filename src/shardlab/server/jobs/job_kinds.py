@@ -14,6 +14,7 @@ from shardlab.course.attempt import judge_submission
 from shardlab.course.debug_program import debug_program
 from shardlab.course.store import PracticeStore, open_store
 from shardlab.errors import CaseNotShown, LabError
+from shardlab.judge.judge import replay_case
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.recording.recording import Recording
 from shardlab.sandbox.process import SandboxPool
@@ -159,6 +160,22 @@ def _judged_outcome(number: int, judgement: Judgement) -> JobOutcome:
     return JobOutcome(state="done", result=result)
 
 
+def _replay(claim: ClaimedJob, context: JobContext) -> JobOutcome:
+    """Judge one case of a submission once more. Nothing is stored: one case is no attempt."""
+    store = context.open_store(claim.person)
+    submission = store.get_submission(claim.payload["submission"])
+    judgement = replay_case(
+        context.pool,
+        context.load_problem(submission.problem),
+        store.load_source(submission.number),
+        kind=submission.kind,
+        seed=submission.seed,
+        part=claim.payload["part"],
+        number=claim.payload["case"],
+    )
+    return JobOutcome(state="done", result={"judgement": judgement.to_json()})
+
+
 # ------------------------------------------------------------------------------ small results
 
 
@@ -175,6 +192,7 @@ _KINDS: dict[JobKind, Callable[[ClaimedJob, JobContext], JobOutcome]] = {
     "record": _record,
     "debug_case": _record_debug_case,
     "judge": _judge,
+    "replay": _replay,
     "edits": _run_confined_kind,
     "plan": _run_confined_kind,
     "advice": _run_confined_kind,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-JobKind = Literal["record", "edits", "judge", "plan", "advice", "debug_case"]
+JobKind = Literal["record", "edits", "judge", "replay", "plan", "advice", "debug_case"]
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]
 END_STATES: frozenset[JobState] = frozenset({"done", "failed", "cancelled"})
 JsonObject = dict[str, Any]

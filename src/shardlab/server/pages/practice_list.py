@@ -100,7 +100,7 @@ class PracticeListPage:
     solved_by_difficulty: tuple[tuple[str, int, int], ...]  # name, solved, all
     tags: tuple[tuple[str, int], ...]  # with the number of problems
     current: ProblemRow | None  # where the person was, or where to begin
-    is_started: bool
+    is_current: bool  # it was started, and is not solved yet
     difficulties: tuple[str, ...] = DIFFICULTIES
     statuses: tuple[tuple[Status, str], ...] = tuple(STATUS_LABELS.items())
     title: str = "Practice"
@@ -159,7 +159,7 @@ def make_list_page(workbook: Workbook, wanted: ListFilter) -> PracticeListPage:
         solved_by_difficulty=_count_difficulties(all_rows),
         tags=_count_tags(all_rows),
         current=views.get(current),
-        is_started=workbook.store.latest_problem() is not None,
+        is_current=current == workbook.store.latest_problem(),
     )
 
 

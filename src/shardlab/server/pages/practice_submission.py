@@ -19,13 +19,15 @@ from starlette.responses import StreamingResponse
 from shardlab.course.store import Submission
 from shardlab.course.workbook import Workbook
 from shardlab.judge.counterexample_picture import counterexample_picture
+from shardlab.judge.judgement import Judgement
 from shardlab.render.svg import picture_svg
 from shardlab.server.form_reading import Form, text_field
-from shardlab.server.jobs.queue import Job, QueueFull
+from shardlab.server.jobs.queue import Job, JobKind, JsonObject, QueueFull
 from shardlab.server.page_rendering import render_page, render_text
 from shardlab.server.pages.practice_problem import ResultPage, make_result
 from shardlab.server.person import Person
-from shardlab.server.practice.judging import judging_status, queue_submission
+from shardlab.server.practice.judgement_view import view_judgement
+from shardlab.server.practice.judging import JudgingStatus, judging_status, queue_submission
 from shardlab.server.practice.problem_view import (
     DiffLine,
     ResultView,
@@ -39,9 +41,9 @@ from shardlab.server.practice.workbooks import (
     find_submission,
     jobs_of,
     person_of,
+    require_person,
     workbook_of,
 )
-from shardlab.sharding.layout_picture import layout_svg
 
 router = APIRouter(include_in_schema=False)
 
@@ -73,14 +75,24 @@ class SubmissionPage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DebugPage:
-    """The context of practice/debug.html."""
+class WaitingPage:
+    """The context of practice/waiting.html: a job about one case."""
 
+    title: str
     slug: str
     number: int
     job: Job
-    message: str
-    title: str = "Opening the debugger"
+    failure_title: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayPage:
+    """The context of practice/replay.html."""
+
+    slug: str
+    number: int
+    result: ResultView
+    title: str = "One case"
 
 
 # --------------------------------------------------------------------------------------- the page
@@ -160,11 +172,9 @@ def show_result(request: Request, slug: str, number: int) -> HTMLResponse:
 @router.get("/practice/{slug}/submissions/{number}/events")
 async def stream_result(request: Request, slug: str, number: int) -> Response:
     """Send the result as HTML whenever it changes, until it is judged."""
-    person = person_of(request)
+    person = require_person(request)
     workbook = await asyncio.to_thread(workbook_of, request)
     submission = await asyncio.to_thread(find_submission, workbook, slug, number)
-    if person is None:
-        raise HTTPException(401, "Sign in to attempt this problem.")
     return StreamingResponse(
         _result_events(request, person, workbook, submission),
         media_type="text/event-stream",
@@ -194,7 +204,7 @@ async def _result_html(request: Request, workbook: Workbook, submission: Submiss
         newest = workbook.store.get_submission(submission.number)
         result = make_result(request, workbook, newest)
         page = ResultPage(slug=submission.problem, result=result)
-        return render_text(request, "practice/_result_body.html", page)
+        return render_text(request, "practice/_live_result.html", page)
 
     return await asyncio.to_thread(render)
 
@@ -209,9 +219,7 @@ def judge_again(request: Request, slug: str, number: int, form: Form) -> Respons
     """Judge a submission whose judging was interrupted, exactly as it was submitted."""
     workbook = workbook_of(request)
     submission = find_submission(workbook, slug, number)
-    person = person_of(request)
-    if person is None:
-        raise HTTPException(401, "Sign in to attempt this problem.")
+    person = require_person(request)
     if submission.is_finished and submission.counts:
         raise HTTPException(409, "This submission is judged already.")
     try:
@@ -226,54 +234,99 @@ def cancel_judging(request: Request, slug: str, number: int, form: Form) -> Resp
     """End the judging of a submission; it stays stored and can be judged later."""
     workbook = workbook_of(request)
     submission = find_submission(workbook, slug, number)
-    person = person_of(request)
-    if person is not None:
-        status = judging_status(jobs_of(request), person, workbook, submission)
-        if status.job is not None and status.is_active:
-            jobs_of(request).cancel(status.job.id)
+    status = judging_status(jobs_of(request), require_person(request), workbook, submission)
+    if status.job is not None and status.is_active:
+        jobs_of(request).cancel(status.job.id)
     return RedirectResponse(f"/practice/{slug}?submission={number}#result", 303)
 
 
-# ---------------------------------------------------------------------------------- in the debugger
+# ------------------------------------------------------------------------- one case: debug, replay
 
 
 @router.post("/practice/{slug}/submissions/{number}/debug")
 def open_in_debugger(request: Request, slug: str, number: int, form: Form) -> Response:
-    """Record one case of a submission, step by step, and open it in the debugger."""
-    workbook = workbook_of(request)
-    submission = find_submission(workbook, slug, number)
-    person = person_of(request)
-    if person is None:
-        raise HTTPException(401, "Sign in to attempt this problem.")
-    part, case = text_field(form, "part"), text_field(form, "case")
-    if not (part.isdecimal() and case.isdecimal() and len(part + case) < 12):
-        raise HTTPException(400, "The case is missing.")
-    payload = {
-        "problem": slug,
-        "submission": submission.number,
-        "part": int(part),
-        "case": int(case),
-        "is_minimal": bool(text_field(form, "minimal")),
-    }
-    try:
-        job = jobs_of(request).submit(person.id, "debug_case", payload)
-    except QueueFull as error:
-        raise HTTPException(429 if error.is_of_person else 503, str(error)) from None
+    """Record one case of a submission, step by step, and open it in the debugger.
+
+    The field `case` names an example, such as `example 2, data=4`; without it, the minimal failing
+    case is recorded. Hidden inputs are never shown.
+    """
+    submission = find_submission(workbook_of(request), slug, number)
+    payload = {"submission": submission.number, "case": text_field(form, "case", max_bytes=200)}
+    job = _submit_job(request, "debug_case", payload)
     return RedirectResponse(f"/practice/{slug}/submissions/{number}/debug/{job.id}", 303)
 
 
 @router.get("/practice/{slug}/submissions/{number}/debug/{job_id}")
 def wait_for_debugger(request: Request, slug: str, number: int, job_id: str) -> Response:
     """Show how far the recording is; when it is there, go on to the debugger."""
-    person = person_of(request)
-    job = jobs_of(request).queue.find(job_id[:64])
-    if job is None or person is None or job.person != person.id or job.kind != "debug_case":
-        raise HTTPException(404)
+    job = _find_job(request, "debug_case", job_id)
     if job.state == "done":
         return RedirectResponse(f"/lab?recording={job.id}", 303)
-    message = job.error.message if job.error else ""
-    page = DebugPage(slug=slug, number=number, job=job, message=message)
-    return render_page(request, "practice/debug.html", page)
+    page = WaitingPage(
+        title="Recording every step",
+        slug=slug,
+        number=number,
+        job=job,
+        failure_title="This run cannot be opened in the debugger",
+    )
+    return render_page(request, "practice/waiting.html", page)
+
+
+@router.post("/practice/{slug}/submissions/{number}/replay")
+def replay_one_case(request: Request, slug: str, number: int, form: Form) -> Response:
+    """Judge one case of a submission once more."""
+    workbook = workbook_of(request)
+    submission = find_submission(workbook, slug, number)
+    part, case = text_field(form, "part"), text_field(form, "case")
+    if not (part.isdecimal() and case.isdecimal() and len(part + case) < 10):
+        raise HTTPException(400, "The case is missing.")
+    n_parts = len(find_problem(workbook, slug).parts)
+    if not 0 < int(part) <= n_parts:
+        raise HTTPException(404, f"The problem has {n_parts} parts.")
+    payload = {"submission": submission.number, "part": int(part), "case": int(case)}
+    job = _submit_job(request, "replay", payload)
+    return RedirectResponse(f"/practice/{slug}/submissions/{number}/replay/{job.id}", 303)
+
+
+@router.get("/practice/{slug}/submissions/{number}/replay/{job_id}")
+def show_replay(request: Request, slug: str, number: int, job_id: str) -> Response:
+    """Show the verdict on one case, or how far it is."""
+    workbook = workbook_of(request)
+    submission = find_submission(workbook, slug, number)
+    job = _find_job(request, "replay", job_id)
+    if job.result is None:
+        page = WaitingPage(
+            title="Judging one case",
+            slug=slug,
+            number=number,
+            job=job,
+            failure_title="This case cannot be judged",
+        )
+        return render_page(request, "practice/waiting.html", page)
+    judgement = Judgement.from_json(job.result["judgement"])
+    result = ResultView(
+        slug=slug,
+        submission=view_submission(submission),
+        status=JudgingStatus(state="judged"),
+        judgement=view_judgement(judgement, find_problem(workbook, slug)),
+    )
+    replay = ReplayPage(slug=slug, number=number, result=result)
+    return render_page(request, "practice/replay.html", replay)
+
+
+def _submit_job(request: Request, kind: JobKind, payload: JsonObject) -> Job:
+    try:
+        return jobs_of(request).submit(require_person(request).id, kind, payload)
+    except QueueFull as error:
+        raise HTTPException(429 if error.is_of_person else 503, str(error)) from None
+
+
+def _find_job(request: Request, kind: JobKind, job_id: str) -> Job:
+    person = person_of(request)
+    job = jobs_of(request).queue.find(job_id[:64])
+    if job is None or person is None or job.person != person.id or job.kind != kind:
+        raise HTTPException(404)
+    return job
 
 
 # ------------------------------------------------------------------------------ pictures and export
@@ -286,7 +339,7 @@ def draw_layout(request: Request, slug: str, number: int) -> Response:
     layouts = parse_layouts(problem.page)
     if not 0 < number <= len(layouts):
         raise HTTPException(404)
-    svg = layout_svg(layouts[number - 1])
+    svg = layouts[number - 1].svg()
     return Response(svg, media_type="image/svg+xml", headers=_PICTURE_HEADERS)
 
 

@@ -158,7 +158,7 @@ class Accounts:
 
     def reset_password(self, person_id: int) -> str:
         """Set and return a random password; the person changes it after the next sign-in."""
-        password = "-".join(secrets.token_hex(2) for _ in range(5))
+        password = random_password()
         password_hash = self._hashing.hash(password)
         with self._database.write() as session:
             row = _get(session.get(PersonRow, person_id))
@@ -218,6 +218,11 @@ class Accounts:
                 )
                 for row, count in session.execute(query)
             )
+
+
+def random_password() -> str:
+    """Return a password of 80 random bits that can be read aloud."""
+    return "-".join(secrets.token_hex(2) for _ in range(5))
 
 
 def person_of(row: PersonRow) -> Person:

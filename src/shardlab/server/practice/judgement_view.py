@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from shardlab._text.printable import printable_data, printable_lines, printable_text
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from shardlab.judge.progress import PlannedCase  # loads NumPy
 
 _MAX_PRINTED_LINES = 60
+_DEBUG_DEVICES = 4
 _LINE_NUMBER = re.compile(r"line (\d+)")
 
 
@@ -124,8 +126,7 @@ class FailingCaseView:
     outputs: tuple[OutputView, ...]
     is_right_everywhere: bool  # the values are right, so a table of them shows nothing
     verdicts: tuple[VerdictView, ...]
-    part: int
-    number: int
+    can_debug: bool  # its run can be recorded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +151,7 @@ class JudgementView:
     printed: tuple[PrintedView, ...]
     notes: tuple[str, ...]
     conditions: str
+    debug_example: str  # the name of an example to step through; empty if no part is a program
 
     @property
     def tone(self) -> str:
@@ -183,11 +185,28 @@ def view_judgement(judgement: Judgement, problem: Problem | None) -> JudgementVi
         headline=_view_verdict(judgement.verdict, _case_name(first, has_parts) if first else ""),
         summary="; ".join(summary),
         parts=tuple(_view_parts(judgement, problem)),
-        failing_case=_view_failing_case(judgement.counterexample),
+        failing_case=_view_failing_case(judgement.counterexample, problem),
         printed=tuple(_view_printed(judgement, has_parts)),
         notes=tuple(map(printable_text, judgement.notes)),
         conditions="; ".join(conditions),
+        debug_example=_debug_example(problem),
     )
+
+
+def _debug_example(problem: Problem | None) -> str:
+    """Return the example that shows most: the last program, on the mesh closest to 4 devices."""
+    from shardlab.judge.progress import plan_cases
+
+    cases = () if problem is None else plan_cases(problem, kind="run", seed=0)
+    programs = [case for case in cases if case.mesh and _is_program(problem, case.part)]
+    if not programs:
+        return ""
+    last_part = programs[-1].part
+    best = min(
+        (case for case in programs if case.part == last_part),
+        key=lambda case: abs(case.n_devices - _DEBUG_DEVICES),
+    )
+    return f"example {best.part}, {best.name}"
 
 
 def case_rung(case: CaseResult) -> Rung:
@@ -208,15 +227,14 @@ def case_rung(case: CaseResult) -> Rung:
     )
 
 
-def planned_rung(case: PlannedCase, *, state: str, code: str = "") -> Rung:
-    """Return a case while the submission is judged: all but its values are known in advance."""
+def planned_rung(case: PlannedCase, *, state: str) -> Rung:
+    """Return a case that is not judged yet: all but its result is known in advance."""
     n_devices, grid = _mesh_grid(case.mesh)
     return Rung(
         name=case.name,
         part=case.part,
         number=case.number,
         state=state,
-        code=code,
         n_devices=n_devices,
         grid=grid,
         is_simulated=case.is_simulated,
@@ -296,13 +314,11 @@ def _mesh_grid(text: str) -> tuple[int, tuple[int, int]]:
         sizes = parse_mesh(text).axis_sizes if "=" in text else ()
     except LabError:
         sizes = ()
+    n_devices = prod(sizes)
     columns = sizes[-1] if sizes else 1
-    n_devices = 1
-    for size in sizes:
-        n_devices *= size
-    if len(sizes) < 2 and columns > 8:  # one long axis is drawn in rows
-        return n_devices, (-(-columns // 8), 8)
-    return n_devices, (n_devices // columns, columns)
+    if columns > 8:  # a long axis is drawn in rows, about as high as wide
+        columns = 1 << -(-(n_devices - 1).bit_length() // 2)
+    return n_devices, (-(-n_devices // columns), columns)
 
 
 def _collectives_text(collectives: Sequence[Mapping[str, Any]]) -> str:
@@ -312,7 +328,7 @@ def _collectives_text(collectives: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _view_failing_case(case: CaseResult | None) -> FailingCaseView | None:
+def _view_failing_case(case: CaseResult | None, problem: Problem | None) -> FailingCaseView | None:
     if case is None:
         return None
     # Values and names come from the submission.
@@ -329,9 +345,14 @@ def _view_failing_case(case: CaseResult | None) -> FailingCaseView | None:
         is_right_everywhere=bool(outputs)
         and all(device.is_wrong is False for out in outputs for device in out.devices),
         verdicts=tuple(_view_verdict(verdict, "") for verdict in case.verdicts),
-        part=case.part,
-        number=case.number,
+        # A plain value has no run on devices; older judgements do not say how inputs were drawn.
+        can_debug=bool(facts.get("draw")) and _is_program(problem, case.part),
     )
+
+
+def _is_program(problem: Problem | None, part: int) -> bool:
+    has_part = problem is not None and 0 < part <= len(problem.parts)
+    return has_part and problem is not None and problem.parts[part - 1].kind == "program"
 
 
 def _view_output(output: Mapping[str, Any]) -> OutputView:

@@ -16,11 +16,16 @@ from shardlab.course.attempt import explain_rejected_submission, record_submissi
 from shardlab.course.store import Submission
 from shardlab.course.workbook import Workbook
 from shardlab.errors import UnknownProblem
-from shardlab.judge.judgement import Judgement
+from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.server.jobs.job_service import JobService
 from shardlab.server.jobs.queue import Job, JsonObject
 from shardlab.server.person import Person
-from shardlab.server.practice.judgement_view import PartView, Rung, planned_rung
+from shardlab.server.practice.judgement_view import (
+    PartView,
+    Rung,
+    case_rung,
+    planned_rung,
+)
 
 JudgingState = Literal["judged", "queued", "running", "stopped"]
 Kind = Literal["run", "submit"]
@@ -34,6 +39,7 @@ class JudgingStatus:
     job: Job | None = None
     parts: tuple[PartView, ...] = ()  # the ladder so far, while it runs
     message: str = ""  # why it stopped
+    is_starting: bool = False  # no worker is ready yet
 
     @property
     def is_active(self) -> bool:
@@ -69,7 +75,7 @@ def queue_submission(jobs: JobService, person: Person, submission: Submission) -
     latest, n_done = _find_jobs(jobs, person, submission)
     if latest is not None and not latest.has_ended:
         return latest
-    payload = {"problem": submission.problem, "submission": submission.number}
+    payload = {"submission": submission.number}
     return jobs.submit(person.id, "judge", payload, key=_job_key(person, submission, n_done))
 
 
@@ -88,7 +94,12 @@ def judging_status(
             message = "It was cancelled."
         return JudgingStatus(state="stopped", job=job, message=message)
     if job.state == "queued":
-        return JudgingStatus(state="queued", job=job, parts=_ladder(workbook, submission, None))
+        return JudgingStatus(
+            state="queued",
+            job=job,
+            parts=_ladder(workbook, submission, None),
+            is_starting=jobs.is_starting,
+        )
     return JudgingStatus(
         state="running", job=job, parts=_ladder(workbook, submission, job.progress or {})
     )
@@ -123,17 +134,16 @@ def _ladder(
         problem = workbook.catalogue.load_problem(submission.problem)
     except UnknownProblem:
         return ()
-    results = (progress or {}).get("results", ())
+    judged = tuple(map(CaseResult.from_json, (progress or {}).get("cases", ())))
     rungs: dict[int, list[Rung]] = {}
-    cases = plan_cases(problem, kind=submission.kind, seed=submission.seed)
-    for position, case in enumerate(cases):
-        state, code = "waiting", ""
-        if position < len(results):
-            code = results[position]["code"]
-            state = "passed" if code == "AC" else "failed"
-        elif position == len(results) and progress is not None:
-            state = "running"
-        rung = planned_rung(case, state=state, code="" if code == "AC" else code)
+    for position, case in enumerate(
+        plan_cases(problem, kind=submission.kind, seed=submission.seed)
+    ):
+        if position < len(judged):
+            rung = case_rung(judged[position])
+        else:
+            is_next = position == len(judged) and progress is not None
+            rung = planned_rung(case, state="running" if is_next else "waiting")
         rungs.setdefault(case.part, []).append(rung)
     return tuple(
         PartView(

@@ -175,9 +175,14 @@ def _render_fence(
         return f"<pre><code>{escape(text)}</code></pre>\n"
     if language in ("python", "pycon"):
         return _highlight(text, language)
-    is_drawing = language == "text"
-    css_class = ' class="drawing"' if is_drawing else ""
+    css_class = f' class="drawing columns-{_column_step(text)}"' if language == "text" else ""
     return f'<pre{css_class} tabindex="0"><code>{escape(text)}</code></pre>\n'
+
+
+def _column_step(text: str) -> int:
+    """Return the columns of a drawing, rounded up to a step that the style sheet has."""
+    n_columns = max(map(len, text.splitlines()), default=0)
+    return min(max(-(-n_columns // 5) * 5, 70), 120)
 
 
 def _render_layouts(text: str, context: dict[str, Any]) -> str:
@@ -188,7 +193,8 @@ def _render_layouts(text: str, context: dict[str, Any]) -> str:
         url = context["picture_url"].format(n=len(context["layouts"]))
         # The text of the line is the description: array, spec and mesh say all that is drawn.
         description = escape(f"Layout of {line.strip()}")
-        images.append(f'<img src="{escape(url)}" alt="{description}" loading="lazy">')
+        image = f'<img src="{escape(url)}" alt="{description}" loading="lazy">'
+        images.append(f'<a href="{escape(url)}" title="Open the picture alone">{image}</a>')
     return f'<figure class="layout-picture">{"".join(images)}</figure>\n'
 
 

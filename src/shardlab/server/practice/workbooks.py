@@ -16,23 +16,27 @@ from shardlab.errors import UnknownProblem, UnknownSubmission
 from shardlab.judge.judgement import Judgement
 from shardlab.server.jobs.job_service import JobService
 from shardlab.server.person import Person
+from shardlab.server.person_practice_store import PersonPracticeStore
 from shardlab.server.settings import ServerSettings
 
 # Returns the store of a person; the second argument names a catalogue as `ProgressStore` does.
 OpenPracticeStore = Callable[[Person, str], PracticeStore]
 
 
-def add_practice(app: FastAPI, open_person_store: OpenPracticeStore | None = None) -> None:
+def add_practice(app: FastAPI) -> None:
     """Prepare an application for the practice pages.
 
-    In local mode the store is the terminal's. A server with accounts passes its own.
+    In local mode the store is the terminal's. A server with accounts has all in its database.
     """
     settings: ServerSettings = app.state.settings
 
-    def open_local_store(_: Person, catalogue: str) -> PracticeStore:
-        return open_store(settings.data_folder, catalogue)
+    def open_person_store(person: Person, catalogue: str) -> PracticeStore:
+        folder = settings.data_folder
+        if settings.is_local:
+            return open_store(folder, catalogue)
+        return PersonPracticeStore(app.state.database, folder, person.id, catalogue)
 
-    app.state.open_practice_store = open_person_store or open_local_store
+    app.state.open_practice_store = open_person_store
     app.state.catalogue = load_catalogue(settings.catalogue)
 
 
@@ -44,6 +48,14 @@ def catalogue_key(settings: ServerSettings) -> str:
 def person_of(request: Request) -> Person | None:
     """Return who is signed in; in local mode always the same person."""
     person: Person | None = getattr(request.state, "person", None)
+    return person
+
+
+def require_person(request: Request) -> Person:
+    """Return who is signed in. Raises 401."""
+    person = person_of(request)
+    if person is None:
+        raise HTTPException(401, "Sign in to attempt this problem.")
     return person
 
 

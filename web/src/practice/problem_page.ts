@@ -1,0 +1,75 @@
+// The problem page: keys, panes, tabs on narrow screens, autosave. Everything else is HTML from the server.
+
+import { DraftSaver } from "./draft_saving.ts";
+import { enableSplitter } from "./pane_sizes.ts";
+
+type Pane = "panel" | "code" | "result";
+
+export function enableProblemPage(): void {
+  const panes = document.querySelector<HTMLElement>("#panes");
+  if (!panes) return;
+  enableSplitters(panes);
+  enableNarrowTabs();
+  const form = document.querySelector<HTMLFormElement>("#editor-form");
+  const area = document.querySelector<HTMLTextAreaElement>("#source");
+  const status = document.querySelector<HTMLElement>("#draft-status");
+  if (!form || !area || !status) return;
+  const saver = new DraftSaver(form.dataset.slug ?? "", area, status);
+  enableKeys();
+  document.addEventListener("htmx:after:request", (event) => {
+    const source = (event as CustomEvent<{ ctx?: { sourceElement?: Element } }>).detail?.ctx?.sourceElement;
+    if (source?.id === "run" || source?.id === "submit") saver.markSaved();
+  });
+}
+
+function enableSplitters(panes: HTMLElement): void {
+  const columns = document.querySelector<HTMLElement>("#splitter-columns");
+  const rows = document.querySelector<HTMLElement>("#splitter-rows");
+  const work = document.querySelector<HTMLElement>(".pane-work");
+  if (columns) enableSplitter({ splitter: columns, container: panes, variables: ["--left", "--right"], storageKey: "practice columns" });
+  if (rows && work) enableSplitter({ splitter: rows, container: work, variables: ["--top", "--bottom"], storageKey: "practice rows" });
+}
+
+function enableKeys(): void {
+  const press = (id: string) => document.querySelector<HTMLButtonElement>(id)?.click();
+  document.addEventListener(
+    "keydown",
+    (event) => {
+      if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+      // Before the editor, which has its own Ctrl-Enter: the page decides between run and submit.
+      event.preventDefault();
+      event.stopPropagation();
+      press(event.shiftKey ? "#submit" : "#run");
+    },
+    { capture: true },
+  );
+}
+
+function enableNarrowTabs(): void {
+  const tabs = [...document.querySelectorAll<HTMLAnchorElement>("#narrow-tabs a")];
+  const show = (pane: Pane) => {
+    for (const tab of tabs) {
+      if (tab.dataset.tab === pane) tab.setAttribute("aria-current", "true");
+      else tab.removeAttribute("aria-current");
+    }
+    for (const element of document.querySelectorAll<HTMLElement>("[data-pane]")) {
+      element.classList.toggle("is-shown", element.dataset.pane === pane);
+    }
+  };
+  let current: Pane = "panel";
+  const select = (pane: Pane) => show((current = pane));
+  for (const tab of tabs) {
+    tab.addEventListener("click", (event) => {
+      event.preventDefault();
+      select(tab.dataset.tab as Pane);
+    });
+  }
+  const fromAddress = location.hash.slice(1);
+  select(fromAddress === "code" || fromAddress === "result" ? fromAddress : "panel");
+  // A new result takes the place of the old element: show it, and keep the others as they are.
+  document.addEventListener("htmx:after:swap", () => show(current));
+  document.addEventListener("htmx:before:request", (event) => {
+    const source = (event as CustomEvent<{ ctx?: { sourceElement?: Element } }>).detail?.ctx?.sourceElement;
+    if (source?.id === "run" || source?.id === "submit") select("result");
+  });
+}
