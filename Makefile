@@ -11,7 +11,7 @@ STAMP  := $(VENV)/.installed
 DOCS   := $(VENV)/.docs-installed
 PIP    := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check --constraint constraints-dev.txt
 
-.PHONY: lab tour test test-all bench lint types format docs clean conformance library-tests public-programs corpus mutants
+.PHONY: lab tour test test-all bench lint types format docs clean conformance library-tests public-programs corpus mutants screenshots web
 
 lab: $(STAMP)
 	@$(BIN)/shardlab serve $(ARGS)
@@ -64,6 +64,14 @@ corpus: $(STAMP)
 # Which mutants of each problem's reference its hidden cases kill.
 mutants: $(STAMP)
 	@$(BIN)/python -m shardlab catalogue mutants
+
+# The screenshots of README.md and docs/, made by the browser tests.
+screenshots: $(STAMP)
+	@SHARDLAB_SCREENSHOTS=docs/screenshots $(BIN)/python -m pytest -q tests/browser -m screenshot
+
+# The browser code: web/ to src/shardlab/server/static/build.
+web:
+	@cd web && npm ci --silent && npm run --silent build
 
 $(STAMP): pyproject.toml constraints-dev.txt
 	@echo "Installing shardlab and its tools into $(VENV) (once; a minute or two) ..."
