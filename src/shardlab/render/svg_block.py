@@ -120,7 +120,8 @@ def _draw_front(canvas: SvgCanvas, cell: Cell, points: list[Point]) -> None:
     with canvas.hover(cell.hover):
         canvas.polygon(points, cell.paint.colors[0], LINE)
         canvas.polygon_texture(points, cell.paint.texture)
-        for n, color in enumerate(cell.paint.colors[1:]):
+        # From below: the last mesh axis is the lowest band, as in a flat cell.
+        for n, color in enumerate(reversed(cell.paint.colors[1:])):
             low = bottom - BAND_HEIGHT * n
             high = low - BAND_HEIGHT
             canvas.polygon([(left, high), (right, high), (right, low), (left, low)], color, LINE)

@@ -53,7 +53,9 @@ def op_paint(op: str, mesh_axes: Sequence[str], mesh: MeshSizes) -> Paint:
     position = _SHADES.index(op) if op in _SHADES else len(_SHADES)
     names = [name for name, _ in mesh]
     axes = sorted(names.index(name) for name in mesh_axes if name in names)
-    colors = [axis_shade(axis, position, len(_SHADES) + 1) for axis in axes]
+    # Only the stronger half of the ramp: a bar of one pixel must be visible on its lane.
+    n_shades = len(_SHADES) + 1
+    colors = [axis_shade(axis, n_shades + position, 2 * n_shades) for axis in axes]
     return Paint(tuple(colors) or (slate_shade(0, 2),))
 
 
