@@ -78,15 +78,16 @@ async function buildPages() {
     minify: true,
     legalComments: "none",
   });
+  // Its style, likewise: the tokens and frames of the pages, then the viewer's own. A file that must not load anything
+  // has no web fonts; the system's take their place.
+  const css = styleSheets.map((path) => readFileSync(path, "utf-8")).join("\n").replace(/@font-face\s*\{[^}]*\}/g, "");
+  const { code } = await esbuild.transform(css, { loader: "css", minify: true, target: "es2022" });
+  writeFileSync(join(output, "recording_page.css"), code);
   for (const [family, name] of FONTS) {
     const folder = join(root, "node_modules/@fontsource-variable", family);
     copyFileSync(join(folder, "files", `${family}-latin-wght-normal.woff2`), join(output, `${name}.woff2`));
     copyFileSync(join(folder, "LICENSE"), join(output, `${name}-license.txt`));
   }
-  // Its style, likewise: the tokens and frames of the pages, then the viewer's own.
-  const css = styleSheets.map((path) => readFileSync(path, "utf-8")).join("\n");
-  const { code } = await esbuild.transform(css, { loader: "css", minify: true, target: "es2022" });
-  writeFileSync(join(output, "recording_page.css"), code);
   const sources = [
     ...styleSheets,
     join(root, "build.mjs"),

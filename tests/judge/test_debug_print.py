@@ -134,11 +134,16 @@ def test_outside_of_a_shard_map_it_is_printed_once(pool):
 
 def test_what_is_computed_for_a_print_does_not_count(pool):
     call = 'jax.debug.print("{}", lax.all_gather(lax.psum(y, a), a))'
-    options = {"budget": {"psum": 1, "all_gather": 0}, "simulated_meshes": ("data=64",)}
+    outside = '\n    jax.debug.print("{}", jnp.arange(5000.0))'
+    options = {
+        "budget": {"psum": 1, "all_gather": 0, "eager_bytes": 64},
+        "simulated_meshes": ("data=64",),
+    }
     silent = judge_total(pool, PRINTING.format(call="pass", error=""), **options)
-    printing = judge_total(pool, PRINTING.format(call=call, error=""), **options)
+    printing = judge_total(pool, outside + PRINTING.format(call=call, error=""), **options)
     assert silent.passed
     assert printing.passed
+    assert len(printing.cases[0].debug_output.devices) == 3
     assert [case.facts["collectives"] for case in printing.cases] == [
         case.facts["collectives"] for case in silent.cases
     ]

@@ -29,8 +29,10 @@ def read_manifest() -> dict[str, dict[str, str]]:
 def test_every_source_is_the_one_that_was_built():
     sources = [WEB / name for name in ("build.mjs", "package.json", "package-lock.json")]
     sources += [WEB / "tsconfig.json", *(path for path in (WEB / "src").rglob("*"))]
+    # The offline page of a recording has the style of the pages inline.
+    sources += [BUILD.parent / name for name in ("visual.css", "site.css", "debugger.css")]
     digests = {
-        path.relative_to(WEB).as_posix(): digest(path)
+        os.path.relpath(path, WEB): digest(path)
         for path in sources
         if path.is_file() and not path.name.endswith(NOT_SOURCES)
     }

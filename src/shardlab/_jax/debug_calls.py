@@ -14,6 +14,8 @@ from jax.extend.core import Literal, jaxpr_as_fun
 
 _PRIMITIVES = ("debug_callback", "debug_print", "inspect_sharding")
 _EFFECTS = ("DebugEffect", "OrderedDebugEffect")
+# What a collective has: it says which mesh axis must exist, and does nothing by itself.
+_AXIS_EFFECT = "NamedAxisEffect"
 
 
 def has_debug_calls(jaxpr: Any) -> bool:
@@ -89,12 +91,17 @@ def _drop_equations(pairs: list[tuple[Any, Any]], outvars: Any) -> list[Any]:
         if original.primitive.name in _PRIMITIVES:
             continue
         # Computed for a debug call alone; or a jit or a branch that does nothing but print.
-        is_for_calls = bool(results & used) or (not results and bool(original.effects))
-        if is_for_calls and not results & live and not stripped.effects:
+        is_for_calls = bool(results & used) or (not results and _is_debug_effect(original.effects))
+        if is_for_calls and not results & live and not _acts(stripped):
             continue
         remaining.append(stripped)
         live |= _variables(stripped.invars)
     return remaining[::-1]
+
+
+def _acts(eqn: Any) -> bool:
+    """Return whether an equation does more than to compute its results."""
+    return any(type(effect).__name__ != _AXIS_EFFECT for effect in eqn.effects)
 
 
 def _variables(atoms: Any) -> set[Any]:

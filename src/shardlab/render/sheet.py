@@ -180,7 +180,7 @@ STYLE = (
     ".shardlab tbody tr{border-top:1px solid color-mix(in srgb,currentColor 14%,transparent)}"
     ".shardlab .n{text-align:right;font-variant-numeric:tabular-nums}"
     ".shardlab tr.faint>*,.shardlab .beneath{opacity:.7}"
-    ".shardlab .b{opacity:.4;letter-spacing:-.06em}"
+    ".shardlab tr>.b{opacity:.4;letter-spacing:-.06em}"
     ".shardlab .beneath{white-space:normal;padding-left:1.4em}"
     ".shardlab tr:has(>.beneath){border-top:0}"
     ".shardlab h4{margin:1.1em 0 .3em;font-size:1.05em;font-weight:600}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import webbrowser
@@ -76,7 +77,9 @@ def run_server(settings: ServerSettings, listener: socket.socket, *, opens_brows
     click.echo(f"shardlab is at {settings.url} (Ctrl-C ends it)")
     if opens_browser:
         threading.Thread(target=_open_browser, args=(settings.url,), daemon=True).start()
-    PageServer(config, app.state.jobs).run(sockets=[listener])
+    # uvicorn raises the signal again after the orderly end; for a server Ctrl-C is no error.
+    with contextlib.suppress(KeyboardInterrupt):
+        PageServer(config, app.state.jobs).run(sockets=[listener])
 
 
 def _open_browser(url: str) -> None:

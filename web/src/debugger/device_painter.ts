@@ -5,7 +5,7 @@ import type { Value } from "../shared/recording.ts";
 import { heatIndex, needsLightText, type CanvasTheme } from "./canvas_theme.ts";
 import { differingCells, type Grid } from "./cells.ts";
 import { formatNumber } from "./format.ts";
-import type { LoadedRecording } from "./loaded_recording.ts";
+import { groupLabel, type LoadedRecording } from "./loaded_recording.ts";
 import { deviceCoordinates, type MeshGrid } from "./mesh_grid.ts";
 import type { Tile, TileLayout } from "./tile_layout.ts";
 
@@ -23,6 +23,8 @@ export interface TileMarks {
   waiting: ReadonlySet<number>;
   missing: ReadonlySet<number>;
   selectedDevice: number | null;
+  /** Devices in the group of the selected one. */
+  groupMates: ReadonlySet<number>;
 }
 
 export interface PaintRequest {
@@ -111,7 +113,7 @@ export class TilePainter {
   }
 
   private paintHeader(tile: Tile): void {
-    const { context, layout, theme, value, view } = this.request;
+    const { context, layout, theme, value, view, run } = this.request;
     this.fillShardColors(tile, layout.headerHeight);
     const group = value.groups[tile.group];
     const isCopy = layout.mode === "mesh" && group !== undefined && group.n > 1 && firstDevice(group.devices) !== tile.devices[0];
@@ -124,7 +126,7 @@ export class TilePainter {
     const size = Math.min(layout.headerHeight - 2, Math.max(11, 9.5 / view.scale));
     context.font = `600 ${size}px ${theme.textFont}`;
     const middle = tile.y + layout.headerHeight / 2 - 0.5;
-    const label = layout.mode === "mesh" ? String(tile.devices[0]) : shortDevices(group?.devices ?? "");
+    const label = layout.mode === "mesh" ? String(tile.devices[0]) : group ? shortDevices(groupLabel(run, value, group)) : "";
     context.fillText(label, tile.x + 6, middle, layout.tileWidth - 44);
     if (group === undefined) return;
     const badge = layout.mode === "mesh" ? (isCopy ? `= ${firstDevice(group.devices)}` : group.n > 1 ? `\u00d7${group.n}` : "") : `\u00d7${tile.devices.length}`;
@@ -148,8 +150,8 @@ export class TilePainter {
       if (value.partial_over.length > 0) this.fillTexture("partial", tile.x, top, layout.tileWidth, height);
     }
     context.strokeStyle = theme.lineStrong;
-    context.lineWidth = 1;
-    context.strokeRect(tile.x + 0.5, tile.y + 0.5, layout.tileWidth - 1, layout.tileHeight - 1);
+    context.lineWidth = 1 / Math.max(1, this.request.view.scale);
+    context.strokeRect(tile.x, tile.y, layout.tileWidth, layout.tileHeight);
   }
 
   private paintSummary(tile: Tile, top: number, height: number): void {
@@ -202,11 +204,16 @@ export class TilePainter {
   }
 
   private paintCellLines(tile: Tile, grid: Grid, top: number, height: number): void {
-    const { context, layout, theme } = this.request;
+    const { context, layout, theme, view } = this.request;
+    const width = 1 / Math.max(1, view.scale);
     context.fillStyle = theme.panel;
     context.globalAlpha = 0.55;
-    for (let column = 1; column < grid.columns; column += 1) context.fillRect(tile.x + (column * layout.tileWidth) / grid.columns - 0.5, top, 1, height);
-    for (let row = 1; row < grid.rows; row += 1) context.fillRect(tile.x, top + (row * height) / grid.rows - 0.5, layout.tileWidth, 1);
+    for (let column = 1; column < grid.columns; column += 1) {
+      context.fillRect(tile.x + (column * layout.tileWidth) / grid.columns - width / 2, top, width, height);
+    }
+    for (let row = 1; row < grid.rows; row += 1) {
+      context.fillRect(tile.x, top + (row * height) / grid.rows - width / 2, layout.tileWidth, width);
+    }
     context.globalAlpha = 1;
   }
 
@@ -242,6 +249,7 @@ export class TilePainter {
       this.paintWaiting(tile, any(marks.waiting));
       frame(any(marks.waiting) ? theme.bad : theme.muted, 2, any(marks.waiting) ? [] : [5, 4]);
     } else if (any(marks.divergent) || disagrees) frame(theme.bad, 2);
+    if (any(marks.groupMates)) frame(theme.accent, 1.5, [2, 3]);
     if (marks.selectedDevice !== null && tile.devices.includes(marks.selectedDevice)) frame(theme.accent, 3);
   }
 
@@ -283,15 +291,20 @@ export class TilePainter {
   }
 
   private paintAxisLabels(grid: MeshGrid): void {
-    const { context, layout, run, theme } = this.request;
+    const { context, layout, run, theme, view } = this.request;
     context.textBaseline = "middle";
+    if (18 * view.scale < 9) {
+      this.paintFarAxisLabels(grid);
+      return;
+    }
+    const fontSize = Math.min(15, Math.max(11, 10.5 / view.scale));
     const chip = (axis: number, coordinate: number, x: number, y: number, width: number, align: CanvasTextAlign) => {
       const [name, size] = run.mesh[axis]!;
       context.fillStyle = axisColor(axis, coordinate, size, theme.isDark);
       roundedRect(context, x, y, width, 18, 4);
       context.fill();
       context.fillStyle = theme.ink;
-      context.font = `550 11px ${theme.textFont}`;
+      context.font = `550 ${fontSize}px ${theme.textFont}`;
       context.textAlign = align;
       context.fillText(`${name} ${coordinate}`, align === "center" ? x + width / 2 : x + 6, y + 9.5, width - 8);
     };
@@ -311,6 +324,26 @@ export class TilePainter {
       }
     }
     this.paintBlockLabels(grid);
+  }
+
+  /** Zoomed out too far for a label at each coordinate: one label for each axis. */
+  private paintFarAxisLabels(grid: MeshGrid): void {
+    const { context, layout, run, theme, view } = this.request;
+    const text = (axis: number) => `${run.mesh[axis]![0]} 0 to ${run.mesh[axis]![1] - 1}`;
+    context.fillStyle = theme.muted;
+    context.font = `550 ${12 / view.scale}px ${theme.textFont}`;
+    if (grid.rowAxis !== null) {
+      context.save();
+      context.translate(layout.marginLeft - 12 / view.scale, layout.height / 2);
+      context.rotate(-Math.PI / 2);
+      context.textAlign = "center";
+      context.fillText(text(grid.rowAxis), 0, 0);
+      context.restore();
+    }
+    if (grid.columnAxis !== null) {
+      context.textAlign = "center";
+      context.fillText(text(grid.columnAxis), (layout.marginLeft + layout.width) / 2, layout.marginTop - 8 / view.scale);
+    }
   }
 
   private paintBlockLabels(grid: MeshGrid): void {
@@ -342,5 +375,5 @@ function firstDevice(devices: string): number {
 }
 
 function shortDevices(devices: string): string {
-  return devices.length <= 14 ? devices : `${devices.slice(0, 12)}\u2026`;
+  return devices.length <= 18 ? devices : `${devices.slice(0, 16)}\u2026`;
 }

@@ -46,7 +46,7 @@ function currentLayout(state: DebuggerState, value: Value, [width, height]: [num
   const collective = state.step.value?.collective ?? null;
   if (collective !== null && isMidCollective(state) && run.deviceCount > MANY_DEVICES) {
     const group = collective.groups[state.selectedGroup.value] ?? collective.groups[0] ?? [];
-    return collectiveLayout(run, value, group);
+    return collectiveLayout(run, value, group, [width - 2 * MARGIN, height - 2 * MARGIN]);
   }
   const mode = isMidCollective(state) ? "mesh" : effectiveMode(state) === "groups" ? "groups" : "mesh";
   return tileLayout(run, value, mode, {
@@ -69,6 +69,7 @@ export function DeviceView() {
   const value = state.value.value;
   const leading = useSignal<number[]>([]);
   if (run === null) return null;
+  if (run.steps.length === 0) return <EmptyRun line={run.recording.failure?.line ?? 0} />;
   if (state.isHidden.value) return <PredictStage state={state} />;
   return (
     <>
@@ -82,6 +83,10 @@ export function DeviceView() {
       )}
     </>
   );
+}
+
+function EmptyRun({ line }: { line: number }) {
+  return <p class="dbg-empty">Nothing ran, so there is nothing to step through.{line > 0 && <><br />Line {line} is marked in the program.</>}</p>;
 }
 
 function PredictStage({ state }: { state: DebuggerState }) {
@@ -134,7 +139,9 @@ function DeviceCanvas({ leading }: { leading: Signal<number[]> }) {
     const now = viewNow();
     if (now === null) return;
     const [layout, view] = now;
-    const zoom = Math.max(1, Math.min(40, viewport.value.zoom * factor));
+    // Closer than this, one number fills the stage.
+    const closest = Math.max(1, (4 * viewport.value.zoom) / view.scale);
+    const zoom = Math.max(1, Math.min(closest, viewport.value.zoom * factor));
     const ratio = viewport.value.zoom / zoom;
     const worldX = (x - view.offsetX) / view.scale;
     const worldY = (y - view.offsetY) / view.scale;
@@ -156,6 +163,7 @@ function DeviceCanvas({ leading }: { leading: Signal<number[]> }) {
       {hover.value !== null && <Tooltip at={hover.value} width={size.value[0]} />}
       {viewport.value.zoom > 1 && layout !== null && <Minimap layout={layout[0]} view={layout[1]} viewport={viewport} />}
       </div>
+      <DeviceCard state={state} />
       <div class="dbg-stage-foot">
         <DeviceLegend state={state} />
         <div class="dbg-zoom" role="group" aria-label="Zoom of the device view">
@@ -191,6 +199,7 @@ function paint(
     waiting: new Set(step.waiting ? parseDevices(step.waiting.devices) : []),
     missing: new Set(step.waiting ? parseDevices(step.waiting.missing) : []),
     selectedDevice: state.selectedDevice.value,
+    groupMates: state.groupMates.value,
   };
   const request = { context, theme, run, value: state.value.value!, layout, view, leading, marks };
   const collective = step.collective;
@@ -269,7 +278,7 @@ function usePointer({ state, viewport, viewNow, zoomBy, hover, leading }: Pointe
       drag.current = null;
       if (moved) return;
       const device = tileAt(event.offsetX, event.offsetY)?.[0].devices[0] ?? null;
-      state.selectedDevice.value = state.selectedDevice.value === device ? null : device;
+      state.selectDevice(state.selectedDevice.value === device ? null : device);
     },
     onPointerLeave: () => (hover.value = null),
     onWheel: (event: WheelEvent) => {
@@ -307,6 +316,25 @@ function Tooltip({ at, width }: { at: { x: number; y: number; text: string[] }; 
     <div class={`dbg-tooltip${isRight ? " is-left" : ""}`} style={{ left: `${at.x}px`, top: `${at.y}px` }} aria-hidden="true">
       {at.text.map((line) => <div key={line}>{line}</div>)}
     </div>
+  );
+}
+
+/** What the selected device holds, and with whom it communicates. */
+function DeviceCard({ state }: { state: DebuggerState }) {
+  const [run, value, device] = [state.run.value, state.value.value, state.selectedDevice.value];
+  if (run === null || value === null || device === null || device >= run.deviceCount) return null;
+  const group = value.groups[run.groupOf(value, device)];
+  const mates = [...state.groupMates.value];
+  return (
+    <p class="dbg-device-card" role="status">
+      <strong>Device {device}</strong>
+      <span>{coordinateText(run.mesh, device)}</span>
+      {group && <span>{group.n === 1 ? "no copy elsewhere" : `the same on ${group.n} devices`}</span>}
+      {group && group.mean !== null && value.shape.length > 0 && <span>{formatNumber(Number(group.min))} to {formatNumber(Number(group.max))}, mean {formatNumber(Number(group.mean))}</span>}
+      {group?.slice && <span>[{group.slice.map(([start, stop]) => `${start}:${stop}`).join(", ")}] of the full array</span>}
+      {mates.length > 0 && <span>with {mates.length <= 7 ? `devices ${mates.join(", ")}` : `${mates.length} other devices`} in this collective</span>}
+      <button type="button" class="link" onClick={() => state.selectDevice(null)}>Close</button>
+    </p>
   );
 }
 

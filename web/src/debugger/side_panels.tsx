@@ -2,7 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { useSignal } from "@preact/signals";
-import { formatBytes, formatSeconds, plural } from "./format.ts";
+import { formatBytes, formatSeconds, plural, splitMessage } from "./format.ts";
 import { useDebugger } from "./state.ts";
 
 export interface PanelTab {
@@ -61,7 +61,8 @@ export function ValuesPanel() {
   const current = state.value.value?.id;
   return (
     <>
-      <p class="dbg-hint">Values that have a name at this step. Choose one to keep it on the stage while you step.</p>
+      {run.steps.length === 0 && <p class="dbg-hint">The program did not run, so there are no values.</p>}
+      <p class="dbg-hint" hidden={run.steps.length === 0}>Values that have a name at this step. Choose one to keep it on the stage while you step.</p>
       <ul class="dbg-rows">
         {live.map((entry) => {
           const value = run.values[entry.value]!;
@@ -110,6 +111,8 @@ export function CollectivesPanel() {
                 class={`dbg-row${isCurrent ? " is-current" : ""}${active.has(index) || state.hoveredStep.value === index ? " is-active" : ""}`}
                 aria-current={isCurrent ? "step" : undefined}
                 onClick={() => state.goTo(index, 0)}
+                onMouseEnter={() => (state.hoveredStep.value = index)}
+                onMouseLeave={() => (state.hoveredStep.value = null)}
               >
                 <span class="dbg-row-title">
                   {collective.axes.map((axis) => <i key={axis} class={`axis-dot axis-dot-${run.axisIndex(axis) % 8}`} />)}
@@ -140,7 +143,8 @@ export function FindingsPanel() {
     <>
       {failure !== null && (
         <article class="dbg-finding is-error">
-          <h3>{failure.message}</h3>
+          <h3>{splitMessage(failure.message)[0]}</h3>
+          {splitMessage(failure.message)[1] && <details><summary>Full message</summary><div class="dbg-message">{splitMessage(failure.message)[1]}</div></details>}
           {failure.where && <p>{failure.where}</p>}
           {failure.fix && <p><b>Try:</b> {failure.fix}</p>}
           {failure.line > 0 && <button type="button" class="link" onClick={() => select(failure.file, failure.line)}>line {failure.line}</button>}
@@ -149,12 +153,20 @@ export function FindingsPanel() {
       {findings.map((finding, index) => (
         <article key={index} class={`dbg-finding is-${finding.severity}`}>
           <p class="dbg-finding-code">{finding.severity} <code>{finding.code}</code></p>
-          <p>{finding.message}</p>
+          <p>{splitMessage(finding.message)[0]}</p>
+          {splitMessage(finding.message)[1] && <details><summary>Full message</summary><div class="dbg-message">{splitMessage(finding.message)[1]}</div></details>}
           {finding.fix && <p><b>Try:</b> {finding.fix}</p>}
           {finding.line > 0 && <button type="button" class="link" onClick={() => select(finding.file, finding.line)}>line {finding.line}</button>}
         </article>
       ))}
-      {failure === null && findings.length === 0 && <p class="dbg-hint">No findings.</p>}
+      {state.observations.value.map((observation) => (
+        <article key={observation.step} class={`dbg-finding is-${observation.severity}`}>
+          <p class="dbg-finding-code">seen in this run: {observation.code}</p>
+          <p>{observation.message}</p>
+          <button type="button" class="link" onClick={() => state.goTo(observation.step)}>{observation.line > 0 ? `line ${observation.line}` : "show it"}</button>
+        </article>
+      ))}
+      {failure === null && findings.length === 0 && state.observations.value.length === 0 && <p class="dbg-hint">No findings.</p>}
       {[...notes, ...(truncated ? [truncated] : [])].map((note) => <p key={note} class="dbg-hint">{note}</p>)}
     </>
   );

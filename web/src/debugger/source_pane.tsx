@@ -116,7 +116,7 @@ function lineMarks(state: DebuggerState, file: number, element: Element): LineMa
 function recordedDiagnostics(state: DebuggerState, file: number): LineDiagnostic[] {
   const recording = state.run.value!.recording;
   const severity = (name: string) => (name === "error" || name === "warning" ? name : "info");
-  const diagnostics = recording.findings
+  const diagnostics = [...recording.findings, ...state.observations.value]
     .filter((finding) => finding.file === file)
     .map((finding): LineDiagnostic => ({ line: finding.line, severity: severity(finding.severity), message: `${finding.message}\n${finding.fix ? `Try: ${finding.fix}` : ""}`.trim() }));
   const failure = recording.failure;
@@ -130,6 +130,7 @@ function LineCard({ isEdited }: { isEdited: boolean }) {
   if (run === null) return <p class="dbg-line-card">Run the program to step through it. <kbd>Ctrl</kbd> <kbd>Enter</kbd> runs it.</p>;
   if (isEdited) return <p class="dbg-line-card is-edited">The program was edited after this run. Run it again to see the marks on its lines.</p>;
   const totals = line === null ? null : run.lineTotals(line.file, line.line);
+  if (run.steps.length === 0) return <p class="dbg-line-card">The program did not run.</p>;
   if (line === null || totals === null) return <p class="dbg-line-card">This step is outside of your file.</p>;
   return (
     <p class="dbg-line-card">

@@ -6,6 +6,7 @@ import { useContext } from "preact/hooks";
 import type { Recording, Step, Value } from "../shared/recording.ts";
 import { differingDevices, matchingValue } from "./compare_runs.ts";
 import { LoadedRecording } from "./loaded_recording.ts";
+import { observeRun, type Observation } from "./observations.ts";
 import {
   nearestStop,
   nextPosition,
@@ -96,6 +97,25 @@ export class DebuggerState {
     const totals = line === null ? null : (this.run.value?.lineTotals(line.file, line.line) ?? null);
     return new Set(totals?.steps ?? []);
   });
+
+  readonly observations = computed<Observation[]>(() => (this.run.value === null ? [] : observeRun(this.run.value)));
+  /** Devices that communicate with the selected one in the current collective. */
+  readonly groupMates = computed<ReadonlySet<number>>(() => {
+    const device = this.selectedDevice.value;
+    const groups = this.step.value?.collective?.groups ?? [];
+    const group = device === null ? undefined : groups.find((members) => members.includes(device));
+    return new Set(group?.filter((member) => member !== device) ?? []);
+  });
+
+  /** Select a device; in a collective of many groups its group is shown. */
+  selectDevice(device: number | null): void {
+    batch(() => {
+      this.selectedDevice.value = device;
+      const groups = this.step.value?.collective?.groups ?? [];
+      const index = device === null ? -1 : groups.findIndex((members) => members.includes(device));
+      if (index >= 0) this.selectedGroup.value = index;
+    });
+  }
 
   open(recording: Recording): void {
     const run = new LoadedRecording(recording);

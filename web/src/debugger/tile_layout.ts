@@ -3,7 +3,7 @@
 import type { Value } from "../shared/recording.ts";
 import { parseDevices } from "../shared/recording.ts";
 import type { LoadedRecording } from "./loaded_recording.ts";
-import { meshGrid, placeDevice, type MeshGrid } from "./mesh_grid.ts";
+import { meshGrid, placeDevice, type MeshAxes, type MeshGrid } from "./mesh_grid.ts";
 
 export type LayoutMode = "mesh" | "groups";
 
@@ -39,6 +39,7 @@ export interface TileLayout {
 const GAP = 10;
 const BLOCK_GAP = 30;
 const HEADER = 18;
+const LABEL_WIDTH = 76;
 
 /** Rows and columns of the numbers that are drawn for a value. */
 export function pictureShape(value: Value): [rows: number, columns: number] {
@@ -46,23 +47,25 @@ export function pictureShape(value: Value): [rows: number, columns: number] {
   return [shape.length > 1 ? shape[shape.length - 2]! : 1, shape.length > 0 ? shape[shape.length - 1]! : 1];
 }
 
-/** A tile is wide enough for numbers if there are few, and never a needle. */
-export function tileSize(value: Value, count: number, minimumHeight = 30): [width: number, height: number] {
+/**
+ * The size of a tile's picture. A number needs 44 by 22 pixels; where so many do not fit `room`, the width that one tile
+ * may have, cells shrink to colors alone, and numbers appear when the reader zooms in. A tile is never a needle.
+ */
+export function tileSize(value: Value, room = 360, minimumHeight = 30): [width: number, height: number] {
   const [rows, columns] = pictureShape(value);
-  const isSmall = rows * columns <= 64 && columns <= 8 && rows <= 16 && count <= 32;
-  const cellWidth = isSmall ? 44 : Math.max(4, Math.min(14, 168 / columns));
-  const cellHeight = isSmall ? 22 : Math.max(4, Math.min(14, 168 / rows));
-  const width = Math.min(360, Math.max(84, columns * cellWidth));
-  const height = Math.min(300, Math.max(minimumHeight, rows * cellHeight));
-  return [width, height];
+  const widest = Math.min(360, Math.max(96, room));
+  const width = Math.min(widest, Math.max(84, columns * 44));
+  const cellWidth = width / columns;
+  const cellHeight = cellWidth >= 30 ? 22 : Math.max(3, Math.min(14, cellWidth));
+  return [width, Math.min(300, Math.max(minimumHeight, rows * cellHeight))];
 }
 
 /**
- * The layout of a value. With the size of the stage, tiles grow in height, up to twice, where the stage has room:
+ * The layout of a value. With the size of the stage, tiles grow in height where the stage has room:
  * meshes are usually wider than high, and the stage is not.
  */
 export function tileLayout(recording: LoadedRecording, value: Value, mode: LayoutMode, options: LayoutOptions = {}): TileLayout {
-  const size = tileSize(value, mode === "mesh" ? recording.deviceCount : value.groups.length, options.minimumHeight);
+  const size = tileSize(value, tileRoom(recording, value, mode, options), options.minimumHeight);
   const build = (picture: [number, number]) =>
     mode === "mesh" ? meshLayout(recording, value, picture) : groupLayout(value, picture, options.stage ?? [600, 480]);
   const layout = build(size);
@@ -71,17 +74,30 @@ export function tileLayout(recording: LoadedRecording, value: Value, mode: Layou
   const scale = Math.min(1.5, width / layout.width);
   const tileRows = new Set(layout.tiles.map((tile) => tile.y)).size;
   const extra = (height / scale - layout.height) / tileRows;
-  return extra <= 0 ? layout : build([size[0], size[1] + Math.min(extra, size[1] * 1.1)]);
+  return extra <= 0 ? layout : build([size[0], size[1] + Math.min(extra, size[1] * 1.5)]);
+}
+
+/** The width for one tile if all stand beside each other as the layout wants it, at full size. */
+function tileRoom(recording: LoadedRecording, value: Value, mode: LayoutMode, options: LayoutOptions): number {
+  const [width] = options.stage ?? [1200, 800];
+  if (mode === "groups") return value.groups.length <= 32 ? width / 3 : width / 8;
+  const grid = meshGrid(recording.mesh);
+  const across = (wrappedColumns(recording.mesh, grid) ?? grid.columns) * grid.blockColumns;
+  return (width - (grid.rowAxis === null ? 0 : LABEL_WIDTH) - (grid.blockColumns - 1) * BLOCK_GAP) / across - GAP;
+}
+
+/** One long axis is wrapped: a row of 16 devices does not fit any screen. */
+function wrappedColumns(mesh: MeshAxes, grid: MeshGrid): number | null {
+  return mesh.length === 1 && grid.columns > 8 ? wrapColumns(grid.columns) : null;
 }
 
 function meshLayout(recording: LoadedRecording, value: Value, [tileWidth, pictureHeight]: [number, number]): TileLayout {
   const tileHeight = pictureHeight + HEADER;
   const mesh = recording.mesh;
   let grid = meshGrid(mesh);
-  // One long axis is wrapped: a row of 16 devices does not fit any screen.
-  const wrap = mesh.length === 1 && grid.columns > 8 ? wrapColumns(grid.columns) : null;
+  const wrap = wrappedColumns(mesh, grid);
   if (wrap !== null) grid = { ...grid, columns: wrap, rows: Math.ceil(grid.columns / wrap) };
-  const marginLeft = grid.rowAxis === null ? 0 : 76;
+  const marginLeft = grid.rowAxis === null ? 0 : LABEL_WIDTH;
   const marginTop = (grid.columnAxis === null || wrap !== null ? 0 : 24) + (grid.blockColumnAxes.length ? 24 : 0);
   const blockWidth = grid.columns * (tileWidth + GAP) + BLOCK_GAP;
   const blockHeight = grid.rows * (tileHeight + GAP) + BLOCK_GAP;
@@ -114,9 +130,9 @@ function meshLayout(recording: LoadedRecording, value: Value, [tileWidth, pictur
 }
 
 /** The devices of one group of a collective, for meshes too large to show every group. */
-export function collectiveLayout(recording: LoadedRecording, value: Value, group: number[]): TileLayout {
-  const columns = group.length <= 8 ? group.length : wrapColumns(group.length);
+export function collectiveLayout(recording: LoadedRecording, value: Value, group: number[], stage: [number, number]): TileLayout {
   const [tileWidth, tileHeight] = [148, 76 + HEADER];
+  const columns = bestColumns(group.length, tileWidth + 26, tileHeight + 30, stage);
   // Rows run to the right and back in turns, so that neighbors on the ring stay neighbors in the picture.
   const tiles = group.map((device, index): Tile => {
     const row = Math.floor(index / columns);

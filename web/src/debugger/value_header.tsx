@@ -6,6 +6,8 @@ import { valueLabel } from "./loaded_recording.ts";
 import { resultHop } from "./navigation.ts";
 import { useDebugger, type DeviceViewMode } from "./state.ts";
 
+const MOST_CHIPS = 3;
+
 export function ValueHeader({ leading }: { leading: Signal<number[]> }) {
   const state = useDebugger();
   const [run, step, value] = [state.run.value!, state.step.value, state.value.value];
@@ -19,6 +21,9 @@ export function ValueHeader({ leading }: { leading: Signal<number[]> }) {
     );
   };
   const shown = state.shown.value;
+  // Entering a shard_map renames nothing: its arguments once are enough.
+  const isEntry = step.op === "enter shard_map";
+  const reads = isEntry ? [] : unique(step.reads);
   return (
     <header class="dbg-value">
       <div class="dbg-value-title">
@@ -33,9 +38,10 @@ export function ValueHeader({ leading }: { leading: Signal<number[]> }) {
           </button>
         )}
         <span class="dbg-flow">
-          {unique(step.reads).slice(0, 4).map((id) => chip(id, "r"))}
-          {step.reads.length > 0 && step.writes.length > 0 && <span class="arrow" aria-hidden="true">{"\u2192"}</span>}
-          {unique(step.writes).slice(0, 4).map((id) => chip(id, "w"))}
+          {reads.slice(0, MOST_CHIPS).map((id) => chip(id, "r"))}
+          {reads.length > MOST_CHIPS && <span class="muted">and {reads.length - MOST_CHIPS} more</span>}
+          {reads.length > 0 && step.writes.length > 0 && <span class="arrow" aria-hidden="true">{"\u2192"}</span>}
+          {unique(step.writes).slice(0, MOST_CHIPS + 1).map((id) => chip(id, "w"))}
         </span>
         <ModeChoice />
       </div>

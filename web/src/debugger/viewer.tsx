@@ -41,7 +41,7 @@ export function Viewer({ state, text = null, diagnostics, onRun, tabs = [], noti
   }, []);
   const run = state.run.value;
   const collectives = run?.collectiveSteps().length ?? 0;
-  const findings = (run?.recording.findings.length ?? 0) + (run?.recording.failure ? 1 : 0);
+  const findings = (run?.recording.findings.length ?? 0) + (run?.recording.failure ? 1 : 0) + state.observations.value.length;
   const allTabs: PanelTab[] = [
     { id: "values", label: "Values", content: () => <ValuesPanel /> },
     { id: "collectives", label: "Collectives", count: collectives, content: () => <CollectivesPanel /> },
@@ -59,7 +59,7 @@ export function Viewer({ state, text = null, diagnostics, onRun, tabs = [], noti
         <section class="dbg-side" aria-label="Details">
           <Tabs tabs={allTabs} label="Details" />
         </section>
-        {run !== null && (
+        {run !== null && run.steps.length > 0 && (
           <section class="dbg-dock" aria-label="Steps and timeline">
             <Transport />
             <Timeline />

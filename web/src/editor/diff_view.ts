@@ -1,6 +1,6 @@
 // Two versions of a program, one view: removed lines above the lines that replace them.
 
-import { python } from "@codemirror/lang-python";
+import { pythonLanguage } from "@codemirror/lang-python";
 import { unifiedMergeView } from "@codemirror/merge";
 import { EditorState } from "@codemirror/state";
 import { EditorView, lineNumbers } from "@codemirror/view";
@@ -15,7 +15,7 @@ export function showDiff(parent: HTMLElement, before: string, after: string, lab
       doc: after,
       extensions: [
         lineNumbers(),
-        python(),
+        pythonLanguage,
         editorTheme(),
         EditorState.readOnly.of(true),
         EditorView.editable.of(false),

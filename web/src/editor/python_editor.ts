@@ -5,10 +5,9 @@
 
 import { closeBrackets, closeBracketsKeymap } from "@codemirror/autocomplete";
 import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
-import { python } from "@codemirror/lang-python";
+import { pythonLanguage } from "@codemirror/lang-python";
 import { bracketMatching, indentOnInput, indentUnit } from "@codemirror/language";
 import { lintGutter, setDiagnostics, type Diagnostic } from "@codemirror/lint";
-import { highlightSelectionMatches, searchKeymap } from "@codemirror/search";
 import { Compartment, EditorState, type Extension } from "@codemirror/state";
 import { drawSelection, EditorView, highlightActiveLine, keymap, lineNumbers } from "@codemirror/view";
 import { editorTheme } from "./editor_theme.ts";
@@ -68,8 +67,7 @@ export class PythonEditor {
       bracketMatching(),
       closeBrackets(),
       highlightActiveLine(),
-      highlightSelectionMatches(),
-      python(),
+      pythonLanguage,
       editorTheme(),
       options.isWrapped ? EditorView.lineWrapping : [],
       this.readOnly.of(readOnlyExtensions(options.isReadOnly ?? false)),
@@ -77,7 +75,6 @@ export class PythonEditor {
       keymap.of([
         ...(run ? [{ key: "Mod-Enter", run: () => (run(), true) }] : []),
         ...closeBracketsKeymap,
-        ...searchKeymap,
         ...historyKeymap,
         ...defaultKeymap,
         indentWithTab,

@@ -108,7 +108,7 @@ export function shardColors(mesh: Mesh, steps: ReadonlyMap<string, number>, dark
     }
     colors.push(color);
   });
-  return colors.length ? colors : [neutralColor(0, 1, dark)];
+  return colors.length ? colors : [neutralColor(0, 2, dark)];
 }
 
 /** A color with light added (towards white) or taken away (towards black). */

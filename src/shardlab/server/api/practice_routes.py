@@ -18,7 +18,7 @@ from shardlab.judge.submission_source import MAX_BYTES
 from shardlab.server.api.api_models import ERROR_RESPONSES, ApiModel, JobView
 from shardlab.server.api.job_routes import job_view, submit_job
 from shardlab.server.pages.practice_list import ListFilter
-from shardlab.server.pages.practice_problem import submit_source
+from shardlab.server.pages.practice_problem import find_rejected, submit_source
 from shardlab.server.practice.judging import JudgingState, judging_status, queue_submission
 from shardlab.server.practice.problem_view import view_editor
 from shardlab.server.practice.workbooks import (
@@ -278,10 +278,7 @@ def submit_program(request: Request, slug: Slug, body: SubmitBody) -> Submission
     source = _storable_text(body.source).encode()
     outcome = submit_source(request, workbook, problem, source, body.kind)
     if isinstance(outcome, Judgement):
-        submissions = workbook.store.list_submissions(slug)
-        if outcome.notes or not submissions:
-            raise HTTPException(413, outcome.verdict.what)
-        outcome = submissions[-1]  # judged at once: it is no Python
+        outcome = find_rejected(workbook, slug, outcome)
     return SubmissionView(**_submission_fields(request, workbook, outcome))
 
 

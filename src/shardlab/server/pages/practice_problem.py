@@ -214,11 +214,27 @@ def _judge_form(request: Request, slug: str, form: Form, kind: Kind) -> Response
     problem = find_problem(workbook, slug)
     source = read_source(form).encode("utf-8", "surrogatepass")
     outcome = submit_source(request, workbook, problem, source, kind)
+    if isinstance(outcome, Judgement):
+        outcome = find_rejected(workbook, slug, outcome)
     if "hx-request" not in request.headers:
         return RedirectResponse(f"/practice/{slug}#result", 303)
-    if isinstance(outcome, Judgement):
-        return _show_rejection(request, workbook, slug, outcome)
-    return _show_result(request, workbook, slug, outcome)
+    page = ResultPage(
+        slug=slug,
+        result=make_result(request, workbook, outcome),
+        n_submissions=len(workbook.store.list_submissions(slug)),
+    )
+    return render_page(request, "practice/_new_result.html", page)
+
+
+def find_rejected(workbook: Workbook, slug: str, judgement: Judgement) -> Submission:
+    """Return the submission of a text that is no Python, which was judged without a worker.
+
+    Raises 413 for one that is too large: it is not stored.
+    """
+    submissions = workbook.store.list_submissions(slug)
+    if not submissions or judgement.notes:
+        raise HTTPException(413, judgement.verdict.what)
+    return submissions[-1]
 
 
 def submit_source(
@@ -233,27 +249,6 @@ def submit_source(
     except QueueFull as error:
         message = f"The submission is stored, but not judged yet. {error}"
         raise HTTPException(429 if error.is_of_person else 503, message) from None
-
-
-def _show_rejection(
-    request: Request, workbook: Workbook, slug: str, judgement: Judgement
-) -> Response:
-    """Show the judgement of a text that is no Python: it was judged without a worker."""
-    submissions = workbook.store.list_submissions(slug)
-    if not submissions or judgement.notes:  # too large to be stored
-        raise HTTPException(413, judgement.verdict.what)
-    return _show_result(request, workbook, slug, submissions[-1])
-
-
-def _show_result(
-    request: Request, workbook: Workbook, slug: str, submission: Submission
-) -> Response:
-    page = ResultPage(
-        slug=slug,
-        result=make_result(request, workbook, submission),
-        n_submissions=len(workbook.store.list_submissions(slug)),
-    )
-    return render_page(request, "practice/_new_result.html", page)
 
 
 # ------------------------------------------------------------------------- drafts, hints, solution

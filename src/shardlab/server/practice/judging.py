@@ -39,6 +39,7 @@ class JudgingStatus:
     job: Job | None = None
     parts: tuple[PartView, ...] = ()  # the ladder so far, while it runs
     message: str = ""  # why it stopped
+    is_starting: bool = False  # no worker is ready yet
 
     @property
     def is_active(self) -> bool:
@@ -93,7 +94,12 @@ def judging_status(
             message = "It was cancelled."
         return JudgingStatus(state="stopped", job=job, message=message)
     if job.state == "queued":
-        return JudgingStatus(state="queued", job=job, parts=_ladder(workbook, submission, None))
+        return JudgingStatus(
+            state="queued",
+            job=job,
+            parts=_ladder(workbook, submission, None),
+            is_starting=jobs.is_starting,
+        )
     return JudgingStatus(
         state="running", job=job, parts=_ladder(workbook, submission, job.progress or {})
     )

@@ -118,7 +118,7 @@ def _markdown() -> MarkdownIt:
     markdown.validateLink = _is_allowed_link  # type: ignore[method-assign]
     markdown.add_render_rule("fence", _render_fence)
     markdown.add_render_rule("link_open", _render_link)
-    markdown.add_render_rule("table_open", lambda *_: '<div class="table-scroll"><table>\n')
+    markdown.add_render_rule("table_open", lambda *_: '<div class="table-scroll" tabindex="0"><table>\n')
     markdown.add_render_rule("table_close", lambda *_: "</table></div>\n")
     markdown.add_render_rule("heading_open", _render_heading)
     return markdown
@@ -193,7 +193,8 @@ def _render_layouts(text: str, context: dict[str, Any]) -> str:
         url = context["picture_url"].format(n=len(context["layouts"]))
         # The text of the line is the description: array, spec and mesh say all that is drawn.
         description = escape(f"Layout of {line.strip()}")
-        images.append(f'<img src="{escape(url)}" alt="{description}" loading="lazy">')
+        image = f'<img src="{escape(url)}" alt="{description}" loading="lazy">'
+        images.append(f'<a href="{escape(url)}" title="Open the picture alone">{image}</a>')
     return f'<figure class="layout-picture">{"".join(images)}</figure>\n'
 
 

@@ -34,6 +34,11 @@ class StepObserver(Protocol):
     ) -> list[StackedArray]:
         """Return the outputs of an equation that was evaluated, numbered."""
 
+    def finish_placement(
+        self, axes: MeshAxes, eqn: Any, ins: Sequence[StackedArray]
+    ) -> list[StackedArray]:
+        """Return the output of an equation that only says how a global value is sharded."""
+
     def inside(self, eqn: Any) -> AbstractContextManager[None]:
         """Return the context of the equations that this one contains (a call, a loop, a body)."""
 
@@ -55,6 +60,9 @@ class StepObserver(Protocol):
 
     def finish_loop(self, eqn: Any, length: int) -> None:
         """Note the length of a loop that was not known before it ended."""
+
+    def skip_iterations(self, count: int) -> None:
+        """Note iterations that run without being reported."""
 
     def is_recorded(self, number: int, length: int | None) -> bool:
         """Return whether the steps of this iteration are wanted."""
