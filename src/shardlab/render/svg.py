@@ -79,8 +79,8 @@ class Panel:
         return max((text_width(line) for line in self.row_axis), default=0.0)
 
 
-def picture_svg(picture: Picture) -> str:
-    """Return any picture as an SVG element."""
+def picture_svg(picture: Picture, max_width: float = _SIDE_BY_SIDE) -> str:
+    """Return any picture as an SVG element; its panels are stacked if they are wider together."""
     canvas = SvgCanvas()
     top = draw_title(canvas, picture.title, picture.facts, is_code=picture.is_code_title)
     grids = picture.grids[1:] if picture.block is not None else picture.grids
@@ -88,7 +88,7 @@ def picture_svg(picture: Picture) -> str:
     sizes = [(panel.width, panel.height) for panel in panels]
     if picture.block is not None:
         sizes.insert(0, measure_block(picture.block))
-    positions, right = arrange_panels(sizes)
+    positions, right = arrange_panels(sizes, max_width)
     right = max(right, canvas.right)
     top = draw_legend(canvas, picture, top, right) + 10
     if picture.block is not None:
@@ -100,11 +100,11 @@ def picture_svg(picture: Picture) -> str:
 
 
 def arrange_panels(
-    sizes: Sequence[tuple[float, float]],
+    sizes: Sequence[tuple[float, float]], max_width: float = _SIDE_BY_SIDE
 ) -> tuple[list[tuple[float, float]], float]:
     """Return the position of each panel, in a row or stacked, and the right end of all."""
     total_width = sum(width for width, _ in sizes) + PANEL_GAP * (len(sizes) - 1)
-    if total_width + 2 * MARGIN <= _SIDE_BY_SIDE:
+    if total_width + 2 * MARGIN <= max_width:
         lefts = accumulate((width + PANEL_GAP for width, _ in sizes), initial=MARGIN)
         return [(x, 0.0) for x, _ in zip(lefts, sizes, strict=False)], MARGIN + total_width
     tops = accumulate((height + PANEL_GAP * 0.7 for _, height in sizes), initial=0.0)

@@ -3,7 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useSignal } from "@preact/signals";
 import { formatBytes, formatSeconds, plural, splitMessage } from "./format.ts";
-import { useDebugger } from "./state.ts";
+import { prefersReducedMotion, useDebugger } from "./state.ts";
 
 export interface PanelTab {
   id: string;
@@ -73,7 +73,10 @@ export function ValuesPanel() {
                 type="button"
                 class={`dbg-row${value.id === current ? " is-current" : ""}`}
                 aria-pressed={isWatched}
-                onClick={() => (state.shown.value = isWatched ? { kind: "follow" } : { kind: "name", name: entry.name })}
+                onClick={() => {
+                  state.shown.value = isWatched ? { kind: "follow" } : { kind: "name", name: entry.name };
+                  if (!isWatched) revealStage();
+                }}
               >
                 <span class="dbg-row-title">{entry.name}{isWatched && <span class="badge">watched</span>}</span>
                 <code>{value.type}</code>
@@ -110,7 +113,10 @@ export function CollectivesPanel() {
                 type="button"
                 class={`dbg-row${isCurrent ? " is-current" : ""}${active.has(index) || state.hoveredStep.value === index ? " is-active" : ""}`}
                 aria-current={isCurrent ? "step" : undefined}
-                onClick={() => state.goTo(index, 0)}
+                onClick={() => {
+                  state.goTo(index, 0);
+                  revealStage();
+                }}
                 onMouseEnter={() => (state.hoveredStep.value = index)}
                 onMouseLeave={() => (state.hoveredStep.value = null)}
               >
@@ -138,6 +144,7 @@ export function FindingsPanel() {
     const first = run.lineTotals(file, line)?.steps[0];
     if (first !== undefined) state.goTo(first);
     state.selectedLine.value = line > 0 ? { file, line } : null;
+    revealStage();
   };
   return (
     <>
@@ -163,11 +170,21 @@ export function FindingsPanel() {
         <article key={observation.step} class={`dbg-finding is-${observation.severity}`}>
           <p class="dbg-finding-code">seen in this run: {observation.code}</p>
           <p>{observation.message}</p>
-          <button type="button" class="link" onClick={() => state.goTo(observation.step)}>{observation.line > 0 ? `line ${observation.line}` : "show it"}</button>
+          <button type="button" class="link" onClick={() => {
+            state.goTo(observation.step);
+            revealStage();
+          }}>{observation.line > 0 ? `line ${observation.line}` : "show it"}</button>
         </article>
       ))}
       {failure === null && findings.length === 0 && state.observations.value.length === 0 && <p class="dbg-hint">No findings.</p>}
       {[...notes, ...(truncated ? [truncated] : [])].map((note) => <p key={note} class="dbg-hint">{note}</p>)}
     </>
   );
+}
+
+/** On a narrow screen the stage is above the lists: show it when a row changes it. */
+function revealStage(): void {
+  const stage = document.querySelector(".dbg-stage");
+  if (stage === null || stage.getBoundingClientRect().bottom > 120) return;
+  stage.scrollIntoView({ block: "start", behavior: prefersReducedMotion() ? "auto" : "smooth" });
 }

@@ -16,10 +16,16 @@ export function enableProblemPage(): void {
   if (!form || !area || !status) return;
   const saver = new DraftSaver(form.dataset.slug ?? "", area, status);
   enableKeys();
+  enableDiagnostics(area);
   document.addEventListener("htmx:after:request", (event) => {
-    const source = (event as CustomEvent<{ ctx?: { sourceElement?: Element } }>).detail?.ctx?.sourceElement;
-    if (source?.id === "run" || source?.id === "submit") saver.markSaved();
+    if (isJudging(event)) saver.markSaved();
   });
+}
+
+/** Whether a request of htmx is a run or a submission. */
+function isJudging(event: Event): boolean {
+  const source = (event as CustomEvent<{ ctx?: { sourceElement?: Element } }>).detail?.ctx?.sourceElement;
+  return source?.id === "run" || source?.id === "submit";
 }
 
 function enableSplitters(panes: HTMLElement): void {
@@ -28,6 +34,27 @@ function enableSplitters(panes: HTMLElement): void {
   const work = document.querySelector<HTMLElement>(".pane-work");
   if (columns) enableSplitter({ splitter: columns, container: panes, variables: ["--left", "--right"], storageKey: "practice columns" });
   if (rows && work) enableSplitter({ splitter: rows, container: work, variables: ["--top", "--bottom"], storageKey: "practice rows" });
+}
+
+/** Marks the lines that a verdict names in the editor, until the text changes. */
+function enableDiagnostics(area: HTMLTextAreaElement): void {
+  let judgedText = area.value;
+  const show = () => {
+    const lines = [...document.querySelectorAll<HTMLElement>("#result [data-line]")];
+    const detail = area.value === judgedText ? lines.map(lineDiagnostic) : [];
+    area.dispatchEvent(new CustomEvent("editor:diagnostics", { detail }));
+  };
+  document.addEventListener("htmx:before:request", (event) => {
+    if (isJudging(event)) judgedText = area.value;
+  });
+  document.addEventListener("htmx:after:swap", show);
+  area.addEventListener("input", show);
+  // The first result is of the text that the page came with, unless the person had changed it since.
+  if (/^As in submission/.test(document.querySelector("#draft-status")?.textContent ?? "")) requestAnimationFrame(show);
+}
+
+function lineDiagnostic(element: HTMLElement): { line: number; severity: "error"; message: string } {
+  return { line: Number(element.dataset.line), severity: "error", message: element.dataset.message ?? "" };
 }
 
 function enableKeys(): void {
@@ -69,7 +96,6 @@ function enableNarrowTabs(): void {
   // A new result takes the place of the old element: show it, and keep the others as they are.
   document.addEventListener("htmx:after:swap", () => show(current));
   document.addEventListener("htmx:before:request", (event) => {
-    const source = (event as CustomEvent<{ ctx?: { sourceElement?: Element } }>).detail?.ctx?.sourceElement;
-    if (source?.id === "run" || source?.id === "submit") select("result");
+    if (isJudging(event)) select("result");
   });
 }

@@ -20,6 +20,7 @@ from shardlab.course.store import Submission
 from shardlab.course.workbook import Workbook
 from shardlab.judge.counterexample_svg import counterexample_svg
 from shardlab.judge.judgement import Judgement
+from shardlab.render.svg import picture_svg
 from shardlab.server.form_reading import Form, text_field
 from shardlab.server.jobs.queue import Job, JobKind, JsonObject, QueueFull
 from shardlab.server.page_rendering import render_page, render_text
@@ -43,9 +44,11 @@ from shardlab.server.practice.workbooks import (
     require_person,
     workbook_of,
 )
+from shardlab.sharding.layout_render import page_picture
 
 router = APIRouter(include_in_schema=False)
 
+_PICTURE_WIDTH = 660.0  # pixels: of the lesson's column, so that its text stays readable
 # A picture is a document of its own: it may have its own styles, and nothing else.
 _PICTURE_HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'",
@@ -338,7 +341,8 @@ def draw_layout(request: Request, slug: str, number: int) -> Response:
     layouts = parse_layouts(problem.page)
     if not 0 < number <= len(layouts):
         raise HTTPException(404)
-    svg = layouts[number - 1].svg()
+    picture = page_picture(layouts[number - 1], _PICTURE_WIDTH)
+    svg = picture_svg(picture, _PICTURE_WIDTH)
     return Response(svg, media_type="image/svg+xml", headers=_PICTURE_HEADERS)
 
 
