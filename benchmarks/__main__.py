@@ -13,6 +13,7 @@ from rich.console import Console
 
 from benchmarks import (
     command_time,
+    explorer_drag,
     first_call,
     jit_trace,
     judge_throughput,
@@ -43,6 +44,7 @@ _SECTIONS: dict[str, Callable[[Options], Section]] = {
     "plan": plan_time.measure_plans,
     "judge": judge_throughput.measure_judge,
     "web-reading": web_reading.measure_reading,
+    "explorer-drag": explorer_drag.measure_drags,
     "torch": torch_local_tensor.measure_local_tensor,
 }
 # Takes long and installs PyTorch, so it runs only with --torch or --only torch.
