@@ -147,7 +147,6 @@ export class TilePainter {
       const grid = tile.group >= 0 ? run.groupGrid(value, tile.group, leading) : null;
       if (grid === null) this.paintSummary(tile, top, height);
       else this.paintNumbers(tile, grid, top, height);
-      if (value.partial_over.length > 0) this.fillTexture("partial", tile.x, top, layout.tileWidth, height);
     }
     context.strokeStyle = theme.lineStrong;
     context.lineWidth = 1 / Math.max(1, this.request.view.scale);
@@ -172,19 +171,21 @@ export class TilePainter {
   }
 
   private paintNumbers(tile: Tile, grid: Grid, top: number, height: number): void {
-    const { context, layout, theme, view } = this.request;
+    const { context, layout, theme, view, value } = this.request;
     const cellWidth = layout.tileWidth / grid.columns;
     const cellHeight = height / grid.rows;
     context.imageSmoothingEnabled = false;
     context.drawImage(this.heatImage(tile.group, grid), tile.x, top, layout.tileWidth, height);
     if (Math.min(cellWidth, cellHeight) * view.scale >= 10) this.paintCellLines(tile, grid, top, height);
-    const hasNumbers = cellWidth * view.scale >= 30 && cellHeight * view.scale >= 13;
+    // Below the numbers, so that they stay sharp.
+    if (value.partial_over.length > 0) this.fillTexture("partial", tile.x, top, layout.tileWidth, height);
+    const hasNumbers = cellWidth * view.scale >= 25 && cellHeight * view.scale >= 13;
     const isMarked = this.differing.length === grid.numbers.length;
     if (!hasNumbers && !isMarked) return;
-    const size = Math.min(12, cellHeight * 0.56, cellWidth * 0.27);
+    const size = Math.min(12, cellHeight * 0.56, cellWidth * 0.33);
     context.textAlign = "center";
     context.textBaseline = "middle";
-    const characters = Math.max(4, Math.floor(cellWidth / (size * 0.6)) - 1);
+    const characters = Math.max(5, Math.floor(cellWidth / (size * 0.6)));
     for (let index = 0; index < grid.numbers.length; index += 1) {
       const x = tile.x + (index % grid.columns) * cellWidth;
       const y = top + Math.floor(index / grid.columns) * cellHeight;

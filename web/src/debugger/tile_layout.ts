@@ -56,7 +56,7 @@ export function tileSize(value: Value, room = 360, minimumHeight = 30): [width: 
   const widest = Math.min(360, Math.max(96, room));
   const width = Math.min(widest, Math.max(84, columns * 44));
   const cellWidth = width / columns;
-  const cellHeight = cellWidth >= 30 ? 22 : Math.max(3, Math.min(14, cellWidth));
+  const cellHeight = cellWidth >= 25 ? 22 : Math.max(3, Math.min(14, cellWidth));
   return [width, Math.min(300, Math.max(minimumHeight, rows * cellHeight))];
 }
 
