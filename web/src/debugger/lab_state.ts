@@ -213,7 +213,7 @@ export class LabState {
       onRecording(await api.fetchRecording(id), id);
       // Faults of the program itself are part of the recording.
       const failure = this.viewer.run.value?.recording.failure;
-      if (failure && this.viewer.run.value?.steps.length === 0) this.fault.value = { message: failure.message, where: failure.where, fix: failure.fix };
+      if (failure && this.viewer.run.value?.steps.length === 0) this.fault.value = { message: failure.message, where: failure.where || (failure.line > 0 ? `line ${failure.line}` : ""), fix: failure.fix };
     } else if (job.state === "failed") {
       throw api.errorFrom(job.error, "The run failed.");
     }
