@@ -14,6 +14,7 @@ LIMIT_MS = 90_000  # ends a hang; judging takes seconds on an idle machine
 def write_solution(page: Page, source: str) -> None:
     page.get_by_role("textbox", name=re.compile(r"^solution\.py")).click()
     page.keyboard.press("Control+a")
+    page.keyboard.press("Delete")  # typing over colored text keeps its color, as inline style
     page.keyboard.insert_text(source)
 
 

@@ -97,6 +97,7 @@ def test_an_error_of_the_program_names_its_line(open_visit):
     editor = page.get_by_role("textbox", name=re.compile("^Program"))
     editor.click()
     page.keyboard.press("Control+a")
+    page.keyboard.press("Delete")  # typing over colored text keeps its color, as inline style
     page.keyboard.insert_text("import jax\n\nx = = 3\n")
     page.keyboard.press("Control+Enter")
     expect(page.get_by_role("alert")).to_contain_text("line 3")
