@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from browser.conftest import NARROW, WIDE
+from browser.conftest import NARROW, ROOT, WIDE
 from shardlab.recording.example_gallery import gallery_programs
+from shardlab.recording.recording import load_recording
 
 LIMIT_MS = 60_000  # ends a hang; a run takes about a second on an idle machine
 expect.set_options(timeout=LIMIT_MS)
@@ -136,3 +140,40 @@ def test_every_program_of_the_gallery_opens(open_visit, slug):
     expect(step_text(page)).to_be_visible()
     visit.take_screenshot(f"lab-{slug}")
     visit.check()
+
+
+@pytest.fixture(scope="session")
+def large_recording(tmp_path_factory) -> Path:
+    """Record a training step on 512 devices, and save it."""
+    path = tmp_path_factory.mktemp("recordings") / "step.shardlab.json"
+    target = f"{ROOT / 'examples' / 'train_step.py'}:step"
+    command = [sys.executable, "-m", "shardlab", "record", target]
+    command += ["--mesh", "data=16,model=32", "-o", str(path)]
+    subprocess.run(command, check=True, timeout=600)
+    return path
+
+
+def test_a_recording_of_512_devices_opens_and_stays_readable(open_visit, large_recording):
+    visit = open_visit()
+    page = visit.open("/lab")
+    page.locator("input[type=file]").set_input_files(large_recording)
+    expect(step_text(page)).to_be_visible()
+    expect(page.get_by_role("img", name=re.compile("on 512 devices"))).to_be_visible()
+    page.keyboard.press("ArrowRight")
+    visit.take_screenshot("lab-512")
+    visit.check()
+
+
+def test_the_offline_page_of_a_recording_opens_from_a_file(browser, large_recording, tmp_path):
+    html = tmp_path / "step.html"
+    html.write_text(load_recording(large_recording).to_html(), "utf-8")
+    context = browser.new_context(viewport=WIDE, offline=True)
+    page = context.new_page()
+    requests = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto(html.as_uri())
+    expect(step_text(page)).to_be_visible()
+    page.keyboard.press("End")
+    context.close()
+    # The page itself is a file; what it shows is inside of it.
+    assert [url for url in requests if not url.startswith(("file:", "data:", "blob:"))] == []
