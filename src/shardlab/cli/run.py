@@ -65,7 +65,7 @@ def command(
     # `--` is optional here, and required by check and trace.
     program_args = args[1:] if args[:1] == ("--",) else args
     # In this process: the program may read standard input and use the terminal.
-    options = {"is_module": is_module, "devices": devices, "strict": strict}
+    options: dict[str, Any] = {"is_module": is_module, "devices": devices, "strict": strict}
     if record_file is None:
         code, summary = run_script_file(program, program_args, **options)
     else:

@@ -158,7 +158,7 @@ def _axis_replacements(
                         kind="swap_axis",
                         line=node.lineno,
                         label=f"{name} over {other} in line {node.lineno}",
-                        description=f"The {name} is over {other} instead of {node.value}.",
+                        description=f"The {name} is over {other} instead of {node.value!s}.",
                     ),
                     node,
                     repr(other),

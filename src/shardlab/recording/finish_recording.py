@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from shardlab.hardware.chips import Hardware
 from shardlab.recording.recorder import DraftStep, DraftValue, Recorder
@@ -43,11 +45,16 @@ def finish_recording(recorder: Recorder, chip: Hardware) -> Recording:
 
 
 def _notes(recorder: Recorder) -> list[str]:
-    notes = []
+    notes = list(recorder.shardings.notes)
     if recorder.n_unrecorded:
         notes.append(
             f"{recorder.n_unrecorded} iterations of long loops were computed and not recorded: of "
             "each loop the first 8 are shown, and the last one of a scan."
+        )
+    if any(step.call is not None and step.call.origin == "compiler" for step in recorder.steps):
+        notes.append(
+            "Outside shard_map the compiler decides: shardings and collectives there are those of "
+            "Shardy's passes, equation by equation. XLA may merge or move collectives later."
         )
     mistyped = [value for value in recorder.values if _is_mistyped(value)]
     if mistyped:
@@ -100,7 +107,6 @@ def _finish_step(recorder: Recorder, draft: DraftStep, flops_per_second: float |
 
 def _finish_value(draft: DraftValue) -> RecordedValue:
     summary = draft.summary
-    varies = summary.varies_over
     return RecordedValue(
         id=draft.id,
         name=draft.name,
@@ -108,10 +114,9 @@ def _finish_value(draft: DraftValue) -> RecordedValue:
         dtype=draft.dtype,
         shape=draft.shape,
         spec=draft.spec,
-        varies_over=varies,
+        varies_over=summary.varies_over,
         declared_over=draft.declared_over,
-        # Equal copies are no terms of a sum that is worth showing, such as zeros.
-        partial_over=tuple(name for name in varies if name in draft.partial_over),
+        partial_over=tuple(sorted(draft.partial_over)),
         disagrees=draft.disagrees,
         groups=summary.groups,
         n_groups=summary.n_groups,
@@ -123,27 +128,47 @@ def _finish_value(draft: DraftValue) -> RecordedValue:
 
 
 def _name_values(recorder: Recorder) -> None:
-    """Name the result of each assignment: the last step of the statement computes it."""
-    sources = recorder.sources
-    drafts = recorder.steps
-    for index, draft in enumerate(drafts):
-        if not draft.frames or draft.scope.phase == "backward" or not draft.writes:
+    """Give the result of each assignment the name of its variable.
+
+    The steps of one statement follow each other, but the last one need not compute its value: JAX
+    puts there what the gradient needs later. The value is the last one that another line reads.
+    """
+    readers = _reading_lines(recorder.steps)
+    for group in _statements(recorder.steps):
+        file, line, _ = group[0].frames[0]
+        names = recorder.sources.assigned_names(file, line)
+        written = [value for step in group for value in step.writes]
+        if len(names) != 1 or not written:
             continue
-        if draft.op in ("enter shard_map", "leave shard_map"):
-            continue
-        file, line, _ = draft.frames[0]
-        names = sources.assigned_names(file, line)
-        following = drafts[index + 1] if index + 1 < len(drafts) else None
-        is_last = following is None or not _is_same_statement(sources, draft, following)
-        if is_last and len(names) == len(draft.writes) == 1:
-            value = recorder.values[draft.writes[0]]
-            value.name = value.name or names[0]
+        used = [value for value in written if readers.get(value, set()) - {(file, line)}]
+        value = recorder.values[(used or written)[-1]]
+        value.name = value.name or names[0]
 
 
-def _is_same_statement(sources: object, first: DraftStep, second: DraftStep) -> bool:
-    if not second.frames or first.scope.loop != second.scope.loop:
-        return False
-    return first.frames[0][:2] == second.frames[0][:2] and first.scope.phase == second.scope.phase
+_BOUNDARIES = ("enter shard_map", "leave shard_map")
+
+
+def _statements(steps: Sequence[DraftStep]) -> Iterator[list[DraftStep]]:
+    """Yield runs of forward steps on one line, in one iteration of the loops around."""
+
+    def place(step: DraftStep) -> Any:
+        is_named = step.frames and step.scope.phase == "forward" and step.op not in _BOUNDARIES
+        loop = tuple((id(run), number) for run, number in step.scope.loop)
+        return (step.frames[0][:2], loop) if is_named else None
+
+    for key, group in itertools.groupby(steps, place):
+        if key is not None:
+            yield list(group)
+
+
+def _reading_lines(steps: Sequence[DraftStep]) -> dict[int, set[tuple[int, int]]]:
+    """Return the lines that read each value in the forward pass."""
+    lines: dict[int, set[tuple[int, int]]] = {}
+    for step in steps:
+        if step.frames and step.scope.phase == "forward" and step.op not in _BOUNDARIES:
+            for value in step.reads:
+                lines.setdefault(value, set()).add(step.frames[0][:2])
+    return lines
 
 
 # ----------------------------------------------------------------------------------- partial sums

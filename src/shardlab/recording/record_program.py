@@ -18,7 +18,8 @@ from shardlab.hardware.chips import parse_hardware
 from shardlab.hardware.collective_time import CollectiveTimer
 from shardlab.recording.attached_findings import FindingsDetail, find_problems
 from shardlab.recording.finish_recording import finish_recording
-from shardlab.recording.recorder import OnValue, Recorder
+from shardlab.recording.propagated_shardings import propagate_shardings
+from shardlab.recording.recorder import OnEquation, Recorder
 from shardlab.recording.recording import NamedValue, Recording
 from shardlab.recording.residuals import find_residuals
 from shardlab.recording.step_records import RecordingFailure
@@ -77,18 +78,31 @@ def record_call(
     hardware: str | None = None,
     max_steps: int = MAX_STEPS,
     findings: FindingsDetail = "static",
-    on_value: OnValue | None = None,
 ) -> Recording:
     """Stage one call on its mesh, evaluate it eagerly and record it."""
-    chip = parse_hardware(hardware or DEFAULT_HARDWARE)
     staged = stage_program(call.function, call.args, call.mesh)
+    return record_staged(staged, call, hardware=hardware, max_steps=max_steps, findings=findings)
+
+
+def record_staged(
+    staged: StagedProgram,
+    call: ProgramCall,
+    *,
+    hardware: str | None = None,
+    max_steps: int = MAX_STEPS,
+    findings: FindingsDetail = "static",
+    on_equation: OnEquation | None = None,
+) -> Recording:
+    """Evaluate a staged call eagerly and record it."""
+    chip = parse_hardware(hardware or DEFAULT_HARDWARE)
     sizes = _mesh_sizes(staged)
     recorder = Recorder(
         sizes,
         timer=CollectiveTimer(hardware=chip, mesh=sizes, dcn=(), efficiency=1.0),
         max_steps=max_steps,
-        on_value=on_value,
+        on_equation=on_equation,
     )
+    recorder.shardings = propagate_shardings(staged)
     run = _run(staged, recorder, call)
     recording = dataclasses.replace(
         finish_recording(recorder, chip),
@@ -135,11 +149,14 @@ def _run(staged: StagedProgram, recorder: Recorder, call: ProgramCall) -> _Run:
     if len(names) != len(arrays):
         names = tuple(f"argument {i}" for i in range(len(arrays)))
     axes, run = MeshAxes(), _Run()
+    input_entries = dict(enumerate(recorder.shardings.inputs))
     with device_hooks.use_real_jax(), _jax.no_mesh(), raise_pending_deadlock():
         ins: list[StackedArray] = []
         inputs = []
         for name, array, var in zip(names, arrays, inner.invars, strict=True):
-            observed = recorder.add_input(StackedArray(array), var.aval, axes, name)
+            observed = recorder.add_global(
+                StackedArray(array), var.aval, input_entries.get(len(ins)), name=name
+            )
             ins.append(observed)
             inputs.append(NamedValue(name, observed.value_id))
         run.inputs = tuple(inputs)

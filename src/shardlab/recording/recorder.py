@@ -10,13 +10,20 @@ from typing import Any, Literal
 import numpy as np
 
 from shardlab import _jax
+from shardlab._jax.explicit_collectives import Entries
 from shardlab.collectives.call import CollectiveCall
 from shardlab.errors import Deadlock
 from shardlab.hardware.collective_time import CollectiveTimer
 from shardlab.recording.collective_steps import device_groups, record_collective, split_arrivals
 from shardlab.recording.device_sets import device_set
+from shardlab.recording.global_steps import (
+    finish_global_equation,
+    finish_placement,
+    shard_globally,
+)
 from shardlab.recording.program_sources import ProgramSources
 from shardlab.recording.sharding_flow import ShardingFlow
+from shardlab.recording.sharding_plan import ProgramShardings
 from shardlab.recording.step_records import Frame, RecordedCollective, TakenBranch, Waiting
 from shardlab.recording.value_summary import Slices, ValueSummary, spread_mask, summarize_value
 from shardlab.sharding.mesh import MeshSizes
@@ -51,6 +58,7 @@ class Scope:
     loop: tuple[tuple[LoopRun, int], ...] = ()
     branch: TakenBranch | None = None
     is_checked: bool = True  # whether JAX checks VMA types here
+    path: tuple[int, ...] = ()  # the calls and loops around, by the identity of their equations
 
 
 @dataclasses.dataclass
@@ -87,8 +95,8 @@ class DraftStep:
     n_bytes: int = 0
 
 
-# Called with each value as it is recorded: its number, the stacked array, the mask of devices.
-OnValue = Callable[[int, StackedArray, StackedArray | None], None]
+# Called after each equation with its outputs and the mesh axes in scope; tests read full values.
+OnEquation = Callable[[Any, Sequence[StackedArray], MeshAxes], None]
 
 
 class Recorder:
@@ -100,7 +108,7 @@ class Recorder:
         *,
         timer: CollectiveTimer | None = None,
         max_steps: int,
-        on_value: OnValue | None = None,
+        on_equation: OnEquation | None = None,
     ) -> None:
         self.mesh = mesh
         self.sources = ProgramSources()
@@ -109,16 +117,36 @@ class Recorder:
         self.is_truncated = False
         self.n_unrecorded = 0  # iterations of loops
         self.hidden_outputs: set[Any] = set()  # residuals that only a backward shard_map takes
-        self._timer, self._max_steps, self._on_value = timer, max_steps, on_value
+        self.timer = timer
+        self.shardings = ProgramShardings()  # of the program around shard_maps
+        self._max_steps, self._on_equation = max_steps, on_equation
         self._scope = Scope()
         self._is_paused = False
         self._flow = ShardingFlow()
         self._loops: dict[int, LoopRun] = {}
         self._parameter_names: dict[Any, str] = {}  # of the bodies of loops
 
-    def add_input(self, value: StackedArray, aval: Any, axes: MeshAxes, name: str) -> ObservedArray:
-        """Record an argument of the program."""
-        return self._add_value(value, aval, axes, name=name)
+    def add_global(
+        self,
+        value: StackedArray,
+        aval: Any,
+        entries: Entries | None,
+        *,
+        name: str | None = None,
+        display: StackedArray | None = None,
+    ) -> ObservedArray:
+        """Record a value outside of shard_map, which devices hold by its sharding.
+
+        `display` is what they hold if that is not a slice of the value: partial sums.
+        """
+        shards = shard_globally(value, entries, self) if display is None else display
+        is_known = entries is not None and (shards is not value or not any(entries))
+        slices = None
+        if entries is not None and is_known and display is None:
+            slices = shard_slices(entries, value.array.shape, self.mesh)
+        spec = entries if is_known else None
+        observed = self._add_value(shards, aval, MeshAxes(), name=name, spec=spec, slices=slices)
+        return ObservedArray(value.array, value.device_axes, observed.value_id)
 
     # ------------------------------------------------------------------------------- equations
 
@@ -128,15 +156,18 @@ class Recorder:
         """Record one equation and number its outputs."""
         if not self._is_recording():
             return list(outs)
+        if self._on_equation is not None:
+            self._on_equation(eqn, outs, axes)
+        plan = self.shardings.equations.get((self._scope.path, id(eqn)))
+        if plan is not None and not axes.manual:
+            return finish_global_equation(self, axes, eqn, ins, outs, plan)
         operands = self._read_operands(axes, eqn, ins)
         observed = [
             self._add_value(out, var.aval, axes) for out, var in zip(outs, eqn.outvars, strict=True)
         ]
         writes = [value.value_id for value in observed]
-        body = called_jaxpr(eqn.primitive.name, eqn.params)
-        op = "" if body is None else _jax.function_location(body)[0].lstrip("_")
-        step = self._add_step(axes, eqn, [v for v, _ in operands if v is not None], writes, op)
-        step.flops = count_equation_flops(eqn) if body is None else count_jaxpr_flops(body).total
+        reads = [value for value, _ in operands if value is not None]
+        step = self.add_step(axes, eqn, reads, writes)
         if eqn.primitive.name in COLLECTIVES:
             self._add_collective(axes, eqn, step)
         if axes.manual:
@@ -144,6 +175,15 @@ class Recorder:
             for value_id in writes:
                 self.values[value_id].partial_over |= self._flow.partial_axes(value_id)
         return list(observed)
+
+    def finish_placement(
+        self, axes: MeshAxes, eqn: Any, ins: Sequence[StackedArray]
+    ) -> list[StackedArray]:
+        """Record an equation that only changes how a global value is sharded."""
+        plan = self.shardings.equations.get((self._scope.path, id(eqn)))
+        if plan is None or axes.manual or not self._is_recording():
+            return list(ins[: len(eqn.outvars)])
+        return finish_placement(self, axes, eqn, ins, plan)
 
     def _is_recording(self) -> bool:
         if len(self.steps) >= self._max_steps:
@@ -205,13 +245,15 @@ class Recorder:
                 n_bytes=int(np.prod(shape, dtype=int)) * int(getattr(dtype, "itemsize", 4)),
             )
         )
-        if self._on_value is not None:
-            self._on_value(value_id, value, axes.active)
         return ObservedArray(value.array, value.device_axes, value_id)
 
-    def _add_step(
+    def add_step(
         self, axes: MeshAxes, eqn: Any, reads: Sequence[int], writes: Sequence[int], op: str = ""
     ) -> DraftStep:
+        """Add a step; a call of a function of JAX has the name of that function."""
+        body = called_jaxpr(eqn.primitive.name, eqn.params)
+        if not op and body is not None:
+            op = _jax.function_location(body)[0].lstrip("_")
         step = DraftStep(
             scope=dataclasses.replace(self._scope, phase=self._phase(eqn)),
             frames=self._frames(eqn),
@@ -221,6 +263,10 @@ class Recorder:
             writes=list(writes),
         )
         step.n_bytes = sum(self.values[i].n_bytes for i in (*dict.fromkeys(reads), *writes))
+        if body is not None:
+            step.flops = count_jaxpr_flops(body).total
+        elif op in ("", eqn.primitive.name):
+            step.flops = count_equation_flops(eqn)
         self.steps.append(step)
         return step
 
@@ -228,7 +274,7 @@ class Recorder:
         call = executed_call(eqn, axes, step.scope.phase)
         reads, writes = step.reads[:1] or [-1], step.writes[:1] or [-1]
         step.call = call
-        step.collective = record_collective(call, self.mesh, self._timer, reads[0], writes[0])
+        step.collective = record_collective(call, self.mesh, self.timer, reads[0], writes[0])
 
     # --------------------------------------------------------------------------------- places
 
@@ -269,17 +315,17 @@ class Recorder:
             is_library = not file.startswith("<") and not self.sources.is_own(file)
         is_checked = eqn.params.get("check_vma", self._scope.is_checked)
         with self._enter(
-            frames=frames, is_library=is_library, phase=self._phase(eqn), is_checked=is_checked
+            frames=frames,
+            is_library=is_library,
+            phase=self._phase(eqn),
+            is_checked=is_checked,
+            path=(*self._scope.path, id(eqn)),
         ):
             yield
 
     def is_opaque(self, eqn: Any) -> bool:
         """Return whether a call is one step: a small function of JAX, such as `jnp.where`."""
-        body = called_jaxpr(eqn.primitive.name, eqn.params)
-        if body is None or not _jax.is_jax_file(_jax.function_location(body)[1]):
-            return False
-        # A product inside (einsum) can be a partial sum, which is worth a step of its own.
-        return not any(name in _WORTH_A_STEP for name in primitive_names(body))
+        return is_opaque_call(eqn)
 
     def is_recorded(self, number: int, length: int | None) -> bool:
         """Return whether an iteration is among the first ones, or the last."""
@@ -367,7 +413,7 @@ class Recorder:
                 observed.append(entered)
             if writes:
                 with self.inside(eqn):
-                    self._add_step(inner, eqn, reads, writes, "enter shard_map")
+                    self.add_step(inner, eqn, reads, writes, "enter shard_map")
         return observed
 
     def _name(self, value: int | None) -> str | None:
@@ -402,7 +448,7 @@ class Recorder:
             ids.append(left.value_id)
         writes = [value_id for value_id in ids if value_id is not None]
         if writes:
-            self._add_step(outer, eqn, reads, writes, "leave shard_map")
+            self.add_step(outer, eqn, reads, writes, "leave shard_map")
         return ids
 
     # ------------------------------------------------------------------------------ deadlock
@@ -412,7 +458,7 @@ class Recorder:
     ) -> None:
         """Record the collective that never completes."""
         reads = [v for v, _ in self._read_operands(axes, eqn, ins) if v is not None]
-        step = self._add_step(axes, eqn, reads, [])
+        step = self.add_step(axes, eqn, reads, [])
         self._add_collective(axes, eqn, step)
         assert axes.active is not None
         assert step.call is not None
@@ -424,6 +470,15 @@ class Recorder:
         step.waiting = Waiting(
             devices=device_set(waiting), missing=device_set(missing), text=deadlock.what
         )
+
+
+def is_opaque_call(eqn: Any) -> bool:
+    """Return whether a call is one step: a small function of JAX, such as `jnp.where`."""
+    body = called_jaxpr(eqn.primitive.name, eqn.params)
+    if body is None or not _jax.is_jax_file(_jax.function_location(body)[1]):
+        return False
+    # A product inside (einsum) can be a partial sum, which is worth a step of its own.
+    return not any(name in _WORTH_A_STEP for name in primitive_names(body))
 
 
 def primitive_names(jaxpr: Any) -> Iterator[str]:

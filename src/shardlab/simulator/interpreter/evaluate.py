@@ -35,6 +35,7 @@ from shardlab.simulator.interpreter.rules.calls import called_jaxpr
 from shardlab.simulator.interpreter.rules.collectives import (
     COLLECTIVES,
     IDENTITY_COLLECTIVES,
+    PLACEMENTS,
     SUM_COLLECTIVES,
 )
 from shardlab.simulator.interpreter.rules.control_flow import CONTROL_FLOW
@@ -234,6 +235,8 @@ def _evaluate_observed(
     name, params = eqn.primitive.name, eqn.params
     if name in IDENTITY_COLLECTIVES:
         _check_constraint(axes, eqn)
+        if name in PLACEMENTS and not axes.manual:
+            return observer.finish_placement(axes, eqn, [materialize(value) for value in ins])
         return ins[: len(eqn.outvars)]
     body = called_jaxpr(name, params)
     if body is not None and observer.is_opaque(eqn):

@@ -34,6 +34,11 @@ class StepObserver(Protocol):
     ) -> list[StackedArray]:
         """Return the outputs of an equation that was evaluated, numbered."""
 
+    def finish_placement(
+        self, axes: MeshAxes, eqn: Any, ins: Sequence[StackedArray]
+    ) -> list[StackedArray]:
+        """Return the output of an equation that only says how a global value is sharded."""
+
     def inside(self, eqn: Any) -> AbstractContextManager[None]:
         """Return the context of the equations that this one contains (a call, a loop, a body)."""
 

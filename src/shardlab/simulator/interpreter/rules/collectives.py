@@ -43,6 +43,9 @@ IDENTITY_COLLECTIVES = frozenset(
     }
 )
 
+# Of these, the ones that say how a global array is sharded.
+PLACEMENTS = frozenset({"reshard", "sharding_constraint", "device_put"})
+
 # Over the mesh axes they communicate on, these leave every device with the same value.
 REPLICATING_COLLECTIVES = frozenset(
     {*REDUCTIONS, "all_gather", "all_gather_invariant", "all_gather_reduced", "pbroadcast"}

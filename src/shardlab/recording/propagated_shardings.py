@@ -1,0 +1,268 @@
+"""The program around shard_maps: the sharding that the compiler gives to each value there.
+
+A jit has global arrays, and the compiler decides how they are sharded. Shardy's passes, which XLA
+runs too, are asked twice:
+
+1. The program is lowered once more with every intermediate value as an additional result; the
+   propagated shardings of these results are those of the values.
+2. Each equation is lowered alone, with the shardings of its operands and results fixed; the
+   collectives that Shardy inserts there belong to that equation.
+
+This is an approximation of the compiled program: XLA fuses, merges and moves collectives later, and
+propagation runs over the program without the loops around the equations. Values inside loops and
+branches outside shard_map have no sharding here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from shardlab import _jax
+from shardlab._jax.explicit_collectives import Entries, ExplicitEquation, explicit_equation
+from shardlab.recording.recorder import is_opaque_call
+from shardlab.recording.sharding_plan import EquationKey, EquationShardings, ProgramShardings
+from shardlab.simulator.interpreter.rules.calls import called_jaxpr
+from shardlab.simulator.interpreter.shard_boundary import spec_entries
+from shardlab.tracing.stage import StagedProgram, simulated_on
+
+_MAX_VALUES = 2000
+_MAX_EQUATIONS = 300  # that are lowered one by one
+
+
+@dataclasses.dataclass
+class _Visit:
+    key: EquationKey
+    eqn: Any
+    operands: list[int | None]  # the number of the value, None for a literal
+    results: list[int]
+
+
+def propagate_shardings(staged: StagedProgram) -> ProgramShardings:
+    """Return the shardings of a program; empty ones if it has none, or if they are not known."""
+    inner, _ = _jax.open_jaxpr(staged.jaxpr)
+    visits, n_values = _visit_equations(staged.jaxpr)
+    if not any(visit.eqn.primitive.name != "shard_map" for visit in visits):
+        return ProgramShardings()
+    if n_values > _MAX_VALUES:
+        return ProgramShardings(
+            notes=["Shardings outside shard_map are not shown: too many values."]
+        )
+    try:
+        with simulated_on(staged.mesh):
+            return _propagate(staged, inner, visits)
+    except Exception as error:
+        # The recording is right without them; what they would add is how values are placed.
+        text = str(error).strip().splitlines()[:1]
+        reason = f"{type(error).__name__}: {text[0][:120] if text else ''}"
+        return ProgramShardings(notes=[f"Shardings outside shard_map are not shown ({reason})."])
+
+
+def _visit_equations(jaxpr: Any) -> tuple[list[_Visit], int]:
+    """Return the equations outside of shard_maps and loops, with calls entered."""
+    visits: list[_Visit] = []
+    inner, _ = _jax.open_jaxpr(jaxpr)
+    numbers = {var: number for number, var in enumerate((*inner.invars, *inner.constvars))}
+    count = [len(numbers)]
+    _visit_jaxpr(inner, numbers, (), visits, count)
+    return visits, count[0]
+
+
+def _visit_jaxpr(
+    inner: Any,
+    numbers: dict[Any, int],
+    path: tuple[int, ...],
+    visits: list[_Visit],
+    count: list[int],
+) -> list[int | None]:
+    def number_of(atom: Any) -> int | None:
+        return None if isinstance(atom, _jax.Literal) else numbers.get(atom)
+
+    for eqn in inner.eqns:
+        operands = [number_of(atom) for atom in eqn.invars]
+        body = called_jaxpr(eqn.primitive.name, eqn.params)
+        if body is not None and not is_opaque_call(eqn):
+            called, consts = _jax.open_jaxpr(body)
+            known = [number for number in operands if number is not None]
+            if not consts and len(known) == len(operands):
+                inside = dict(zip(called.invars, known, strict=True))
+                results = _visit_jaxpr(called, inside, (*path, id(eqn)), visits, count)
+                numbers.update(
+                    (var, number)
+                    for var, number in zip(eqn.outvars, results, strict=True)
+                    if number is not None
+                )
+                if None not in results:
+                    continue
+        new = list(range(count[0], count[0] + len(eqn.outvars)))
+        count[0] += len(new)
+        numbers.update(zip(eqn.outvars, new, strict=True))
+        visits.append(_Visit((path, id(eqn)), eqn, operands, new))
+    return [number_of(atom) for atom in inner.outvars]
+
+
+def _propagate(staged: StagedProgram, inner: Any, visits: list[_Visit]) -> ProgramShardings:
+    """Lower the program with every value as a result, and read the propagated shardings."""
+    order: list[int] = []
+
+    def all_values(*args: Any) -> list[Any]:
+        values: dict[int, Any] = dict(enumerate((*args, *_jax.open_jaxpr(staged.jaxpr)[1])))
+        order.clear()
+        for visit in visits:
+            operands = [
+                _jax.literal_value(atom) if number is None else values[number]
+                for atom, number in zip(visit.eqn.invars, visit.operands, strict=True)
+            ]
+            outs = _jax.bind_primitive(visit.eqn.primitive, operands, visit.eqn.params)
+            values.update(zip(visit.results, outs, strict=True))
+            order.extend(visit.results)
+        return [values[number] for number in order]
+
+    shapes = [
+        jax.ShapeDtypeStruct(
+            var.aval.shape,
+            var.aval.dtype,
+            sharding=sharding if isinstance(sharding, NamedSharding) else None,
+        )
+        for var, sharding in zip(inner.invars, _input_shardings(staged, inner), strict=True)
+    ]
+    requested = _requested_results(staged, inner, visits)
+    function = jax.jit(all_values)
+    traced = function.trace(*shapes)
+    if requested:
+        out_shardings = [requested.get(number) for number in order]
+        traced = jax.jit(all_values, out_shardings=out_shardings).trace(*shapes)
+    compiled = traced.lower().compile()
+    by_number: dict[int, Any] = dict(zip(order, compiled.output_shardings, strict=True))
+    by_number.update(enumerate(compiled.input_shardings[0]))
+    mesh = next((s.mesh for s in by_number.values() if isinstance(s, NamedSharding)), None)
+    if mesh is None:
+        return ProgramShardings()
+    entries = {number: _entries(sharding) for number, sharding in by_number.items()}
+    shardings = ProgramShardings(
+        inputs=tuple(entries.get(number) for number in range(len(inner.invars)))
+    )
+    _add_equations(shardings, visits, entries, mesh)
+    return shardings
+
+
+def _input_shardings(staged: StagedProgram, inner: Any) -> Sequence[Any]:
+    shardings = staged.shardings
+    return shardings if len(shardings) == len(inner.invars) else [None] * len(inner.invars)
+
+
+def _requested_results(
+    staged: StagedProgram, inner: Any, visits: list[_Visit]
+) -> dict[int, NamedSharding]:
+    """Return the out_shardings of the jit by the number of the value that they are for."""
+    # The numbers of the outputs: those of the last visit of each outvar of the outer jaxpr.
+    numbers = {
+        var: number
+        for visit in visits
+        if not visit.key[0]
+        for var, number in zip(visit.eqn.outvars, visit.results, strict=True)
+    }
+    return {
+        numbers[atom]: sharding
+        for atom, sharding in zip(inner.outvars, staged.result_shardings, strict=False)
+        if isinstance(sharding, NamedSharding)
+        and not isinstance(atom, _jax.Literal)
+        and atom in numbers
+    }
+
+
+def _entries(sharding: Any) -> Entries | None:
+    return tuple(spec_entries(sharding.spec)) if isinstance(sharding, NamedSharding) else None
+
+
+def _add_equations(
+    shardings: ProgramShardings,
+    visits: Sequence[_Visit],
+    entries: dict[int, Entries | None],
+    mesh: Any,
+) -> None:
+    cache: dict[Any, ExplicitEquation] = {}
+    for visit in visits:
+        operands = tuple(None if n is None else entries.get(n) for n in visit.operands)
+        results = tuple(entries.get(number) for number in visit.results)
+        explicit = ExplicitEquation()
+        if _may_communicate(visit.eqn, operands, results):
+            key = (_equation_text(visit.eqn), operands, results)
+            if key not in cache and len(cache) < _MAX_EQUATIONS:
+                cache[key] = _lower_equation(visit.eqn, operands, results, mesh)
+            explicit = cache.get(key, explicit)
+        shardings.equations[visit.key] = EquationShardings(
+            operands=operands, results=results, explicit=explicit
+        )
+
+
+def _equation_text(eqn: Any) -> str:
+    types = [str(atom.aval) for atom in (*eqn.invars, *eqn.outvars)]
+    return f"{eqn.primitive.name} {eqn.params} {types}"
+
+
+def _may_communicate(
+    eqn: Any, operands: Sequence[Entries | None], results: Sequence[Entries | None]
+) -> bool:
+    if eqn.primitive.name == "shard_map":
+        return False
+    known = [_trimmed(item) for item in (*operands, *results) if item is not None]
+    if not any(known):
+        return False  # nothing is sharded
+    # An elementwise operation on operands that are sharded like its result stays local.
+    if _jax.is_elementwise(eqn.primitive):
+        shaped = [
+            _trimmed(item or ())
+            for item, atom in zip(operands, eqn.invars, strict=True)
+            if atom.aval.shape == eqn.outvars[0].aval.shape
+        ]
+        return any(item != _trimmed(results[0] or ()) for item in shaped)
+    return True
+
+
+def _trimmed(entries: Entries) -> Entries:
+    """Return the entries without those of trailing dimensions that are not sharded."""
+    end = len(entries)
+    while end and not entries[end - 1]:
+        end -= 1
+    return entries[:end]
+
+
+def _lower_equation(
+    eqn: Any, operands: Sequence[Entries | None], results: Sequence[Entries | None], mesh: Any
+) -> ExplicitEquation:
+    """Lower one equation with its shardings fixed, and return what Shardy inserts."""
+    traced = [i for i, atom in enumerate(eqn.invars) if not isinstance(atom, _jax.Literal)]
+
+    def run_equation(*args: Any) -> Any:
+        values = dict(zip(traced, args, strict=True))
+        ins = [
+            values[i] if i in values else _jax.literal_value(atom)
+            for i, atom in enumerate(eqn.invars)
+        ]
+        return _jax.bind_primitive(eqn.primitive, ins, eqn.params)
+
+    def place(entries: Entries | None) -> NamedSharding:
+        return NamedSharding(mesh, PartitionSpec(*(e or None for e in entries or ())))
+
+    shapes = [
+        jax.ShapeDtypeStruct(
+            eqn.invars[i].aval.shape, eqn.invars[i].aval.dtype, sharding=place(operands[i])
+        )
+        for i in traced
+    ]
+    try:
+        jitted = jax.jit(run_equation, out_shardings=[place(entries) for entries in results])
+        explicit = explicit_equation(jitted.lower(*shapes))
+    except Exception:
+        return ExplicitEquation()  # an operation that cannot be lowered alone has no collectives
+    # Operands of the lowered function are numbered without literals.
+    collectives = tuple(
+        dataclasses.replace(item, operand=None if item.operand is None else traced[item.operand])
+        for item in explicit.collectives
+    )
+    return dataclasses.replace(explicit, collectives=collectives)
