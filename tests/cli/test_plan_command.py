@@ -175,7 +175,7 @@ def test_several_outputs_are_written_at_once(folder):
     head, _, body = page.partition("</head>")
     assert (head.count("<style>"), body.count("<style>.shardlab{")) == (1, 0)
     assert '<th scope="col">tensor</th>' in body
-    assert '<th scope="row">up.weight</th>' in body
+    assert '<th scope="row" class="c">up.weight</th>' in body
     assert '<th colspan="7" scope="rowgroup"><b>layers.* ×3' in body
     assert body.count('<div class="wide" role="region" tabindex="0" aria-label=') == 5
     assert "<th" not in re.sub(r"<th scope=|<th colspan=|<thead>", "", body)

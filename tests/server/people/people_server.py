@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-import warnings
 from dataclasses import replace
 
+from fastapi.routing import APIRoute
+from starlette.routing import Mount
+
+from server.asgi_client import TestClient
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.judge.verdict import Verdict
 from shardlab.server.application import create_app
@@ -14,11 +17,8 @@ from shardlab.server.people.services import open_people
 from shardlab.server.person_practice_store import PersonPracticeStore
 from shardlab.server.settings import ServerSettings
 
-with warnings.catch_warnings():
-    # Starlette announces that its client will need the successor of httpx.
-    warnings.simplefilter("ignore")
-    from starlette.testclient import TestClient
-
+# Routes that FastAPI and Starlette add themselves: the schema and the static files are public.
+OWN_CHECK = {"/api/v1/openapi.json", "/static"}
 SECRET = "mQ0s9vYk3-tZrW8xLcP2bHdN5gJfUeAq7TiRoKwX"
 PASSWORD = "violet otter umbrella"
 HOST = "http://localhost:8765"
@@ -122,3 +122,17 @@ class Browser:
 
     def sign_up(self, name, password=PASSWORD, next_path="/"):
         return self.post("/sign-up", {"name": name, "password": password, "next": next_path})
+
+
+def routes_of(router):
+    """Yield each method and path of an application or a router."""
+    for route in router.routes:
+        included = getattr(route, "original_router", None)  # FastAPI 0.16x nests routers
+        if included is not None:
+            yield from routes_of(included)
+        elif isinstance(route, APIRoute):
+            for method in route.methods - {"HEAD"}:
+                yield method, route.path_format
+        else:
+            assert route.path in OWN_CHECK, f"{route.path} is checked by nobody"
+            assert isinstance(route, Mount) or route.path.endswith("openapi.json")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import secrets
+import subprocess
+import sys
+import urllib.request
 from dataclasses import replace
 
 import pytest
@@ -119,3 +123,21 @@ def test_local_mode_has_no_option_that_opens_it_to_other_machines():
         result = CliRunner().invoke(main, ["serve", *option])
         assert result.exit_code == 2
         assert "need --accounts" in result.output
+
+
+def test_a_real_server_starts_serves_the_sign_in_and_ends(tmp_path):
+    secret_file = tmp_path / "secret"
+    secret_file.write_text(secrets.token_urlsafe(48))
+    command = [sys.executable, "-m", "shardlab", "serve", "--accounts", "--port", "0"]
+    command += ["--secret-file", str(secret_file), "--data", str(tmp_path / "data")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            line = process.stdout.readline()
+            url = re.search(r"http://[\d.:]+/", line)[0]
+            with urllib.request.urlopen(f"{url}classes", timeout=60) as response:
+                assert response.url.startswith(f"{url}sign-in?next=")
+                assert "Sign in" in response.read().decode()
+                assert response.headers["server"] is None
+        finally:
+            process.terminate()
+        assert process.wait(60) in (0, -15)

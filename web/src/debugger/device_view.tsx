@@ -27,6 +27,8 @@ export interface Viewport {
   centerY: number;
 }
 
+const FITTED: Viewport = { zoom: 1, centerX: 0, centerY: 0 };
+
 /** Whether hops are drawn now: between the state before a collective and its result. */
 function isMidCollective(state: DebuggerState): boolean {
   const step = state.step.value;
@@ -46,7 +48,7 @@ function currentLayout(state: DebuggerState, value: Value, [width, height]: [num
   const collective = state.step.value?.collective ?? null;
   if (collective !== null && isMidCollective(state) && run.deviceCount > MANY_DEVICES) {
     const group = collective.groups[state.selectedGroup.value] ?? collective.groups[0] ?? [];
-    return collectiveLayout(run, value, group);
+    return collectiveLayout(run, value, group, [width - 2 * MARGIN, height - 2 * MARGIN]);
   }
   const mode = isMidCollective(state) ? "mesh" : effectiveMode(state) === "groups" ? "groups" : "mesh";
   return tileLayout(run, value, mode, {
@@ -69,6 +71,7 @@ export function DeviceView() {
   const value = state.value.value;
   const leading = useSignal<number[]>([]);
   if (run === null) return null;
+  if (run.steps.length === 0) return <EmptyRun line={run.recording.failure?.line ?? 0} />;
   if (state.isHidden.value) return <PredictStage state={state} />;
   return (
     <>
@@ -82,6 +85,10 @@ export function DeviceView() {
       )}
     </>
   );
+}
+
+function EmptyRun({ line }: { line: number }) {
+  return <p class="dbg-empty">Nothing ran, so there is nothing to step through.{line > 0 && <><br />Line {line} is marked in the program.</>}</p>;
 }
 
 function PredictStage({ state }: { state: DebuggerState }) {
@@ -98,7 +105,7 @@ function DeviceCanvas({ leading }: { leading: Signal<number[]> }) {
   const frame = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const size = useSignal<[number, number]>([0, 0]);
-  const viewport = useSignal<Viewport>({ zoom: 1, centerX: 0, centerY: 0 });
+  const viewport = useSignal<Viewport>(FITTED);
   const hover = useSignal<{ x: number; y: number; text: string[] } | null>(null);
   const theme = useRef<{ version: number; theme: CanvasTheme } | null>(null);
   const states = useRef<{ step: number; states: GroupState[] } | null>(null);
@@ -119,7 +126,7 @@ function DeviceCanvas({ leading }: { leading: Signal<number[]> }) {
     if (layout === null || layout.tiles.length === 0) return;
     // Another number of tiles is another picture: an old zoom would show nothing of it.
     const shape = `${layout.mode}:${layout.tiles.length}`;
-    if (layoutShape.current !== shape && viewport.peek().zoom !== 1) viewport.value = { zoom: 1, centerX: 0, centerY: 0 };
+    if (layoutShape.current !== shape && viewport.peek().zoom !== 1) viewport.value = FITTED;
     layoutShape.current = shape;
     if (theme.current?.version !== themeVersion.value) theme.current = { version: themeVersion.value, theme: readTheme(element) };
     paint(state, element, layout, viewFor(layout, viewport.value, width, height), theme.current.theme, leading.value, states);
@@ -132,21 +139,7 @@ function DeviceCanvas({ leading }: { leading: Signal<number[]> }) {
   };
   const zoomBy = (factor: number, x = size.value[0] / 2, y = size.value[1] / 2) => {
     const now = viewNow();
-    if (now === null) return;
-    const [layout, view] = now;
-    // Closer than this, one number fills the stage.
-    const closest = Math.max(1, (4 * viewport.value.zoom) / view.scale);
-    const zoom = Math.max(1, Math.min(closest, viewport.value.zoom * factor));
-    const ratio = viewport.value.zoom / zoom;
-    const worldX = (x - view.offsetX) / view.scale;
-    const worldY = (y - view.offsetY) / view.scale;
-    const centerX = (size.value[0] / 2 - view.offsetX) / view.scale;
-    const centerY = (size.value[1] / 2 - view.offsetY) / view.scale;
-    viewport.value = {
-      zoom,
-      centerX: clamp(worldX + (centerX - worldX) * ratio, 0, layout.width),
-      centerY: clamp(worldY + (centerY - worldY) * ratio, 0, layout.height),
-    };
+    if (now !== null) viewport.value = zoomedViewport(now[0], now[1], viewport.value, factor, x, y);
   };
   const pointer = usePointer({ state, viewport, viewNow, zoomBy, hover, leading });
 
@@ -154,21 +147,44 @@ function DeviceCanvas({ leading }: { leading: Signal<number[]> }) {
   return (
     <>
       <div class="dbg-canvas" ref={frame}>
-      <canvas ref={canvas} role="img" aria-label={describeValue(state)} {...pointer} />
-      {hover.value !== null && <Tooltip at={hover.value} width={size.value[0]} />}
-      {viewport.value.zoom > 1 && layout !== null && <Minimap layout={layout[0]} view={layout[1]} viewport={viewport} />}
+        <canvas ref={canvas} role="img" aria-label={describeValue(state)} {...pointer} />
+        {hover.value !== null && <Tooltip at={hover.value} width={size.value[0]} />}
+        {viewport.value.zoom > 1 && layout !== null && <Minimap layout={layout[0]} view={layout[1]} viewport={viewport} />}
       </div>
       <DeviceCard state={state} />
       <div class="dbg-stage-foot">
         <DeviceLegend state={state} />
-        <div class="dbg-zoom" role="group" aria-label="Zoom of the device view">
-          <button type="button" aria-label="Zoom in" onClick={() => zoomBy(1.6)}>+</button>
-          <button type="button" aria-label="Zoom out" disabled={viewport.value.zoom <= 1} onClick={() => zoomBy(1 / 1.6)}>{"\u2212"}</button>
-          <button type="button" disabled={viewport.value.zoom <= 1} onClick={() => (viewport.value = { zoom: 1, centerX: 0, centerY: 0 })}>Fit</button>
-        </div>
+        <ZoomButtons viewport={viewport} zoomBy={zoomBy} />
       </div>
     </>
   );
+}
+
+function ZoomButtons({ viewport, zoomBy }: { viewport: Signal<Viewport>; zoomBy: (factor: number) => void }) {
+  const isFitted = viewport.value.zoom <= 1;
+  return (
+    <div class="dbg-zoom" role="group" aria-label="Zoom of the device view">
+      <button type="button" aria-label="Zoom in" onClick={() => zoomBy(1.6)}>+</button>
+      <button type="button" aria-label="Zoom out" disabled={isFitted} onClick={() => zoomBy(1 / 1.6)}>{"\u2212"}</button>
+      <button type="button" disabled={isFitted} onClick={() => (viewport.value = FITTED)}>Fit</button>
+    </div>
+  );
+}
+
+/** Zoom about a point of the stage, which stays where it is. */
+function zoomedViewport(layout: TileLayout, view: View, viewport: Viewport, factor: number, x: number, y: number): Viewport {
+  // Closer than this, one number fills the stage.
+  const closest = Math.max(1, (4 * viewport.zoom) / view.scale);
+  const zoom = Math.max(1, Math.min(closest, viewport.zoom * factor));
+  const ratio = viewport.zoom / zoom;
+  const [worldX, worldY] = [(x - view.offsetX) / view.scale, (y - view.offsetY) / view.scale];
+  const centerX = (view.width / 2 - view.offsetX) / view.scale;
+  const centerY = (view.height / 2 - view.offsetY) / view.scale;
+  return {
+    zoom,
+    centerX: clamp(worldX + (centerX - worldX) * ratio, 0, layout.width),
+    centerY: clamp(worldY + (centerY - worldY) * ratio, 0, layout.height),
+  };
 }
 
 function paint(

@@ -2,8 +2,8 @@
 
 import type { ComponentChildren } from "preact";
 import { useSignal } from "@preact/signals";
-import { formatBytes, formatSeconds, plural } from "./format.ts";
-import { useDebugger } from "./state.ts";
+import { formatBytes, formatSeconds, plural, splitMessage } from "./format.ts";
+import { prefersReducedMotion, useDebugger } from "./state.ts";
 
 export interface PanelTab {
   id: string;
@@ -61,7 +61,8 @@ export function ValuesPanel() {
   const current = state.value.value?.id;
   return (
     <>
-      <p class="dbg-hint">Values that have a name at this step. Choose one to keep it on the stage while you step.</p>
+      {run.steps.length === 0 && <p class="dbg-hint">The program did not run, so there are no values.</p>}
+      <p class="dbg-hint" hidden={run.steps.length === 0}>Values that have a name at this step. Choose one to keep it on the stage while you step.</p>
       <ul class="dbg-rows">
         {live.map((entry) => {
           const value = run.values[entry.value]!;
@@ -72,7 +73,10 @@ export function ValuesPanel() {
                 type="button"
                 class={`dbg-row${value.id === current ? " is-current" : ""}`}
                 aria-pressed={isWatched}
-                onClick={() => (state.shown.value = isWatched ? { kind: "follow" } : { kind: "name", name: entry.name })}
+                onClick={() => {
+                  state.shown.value = isWatched ? { kind: "follow" } : { kind: "name", name: entry.name };
+                  if (!isWatched) revealStage();
+                }}
               >
                 <span class="dbg-row-title">{entry.name}{isWatched && <span class="badge">watched</span>}</span>
                 <code>{value.type}</code>
@@ -109,7 +113,10 @@ export function CollectivesPanel() {
                 type="button"
                 class={`dbg-row${isCurrent ? " is-current" : ""}${active.has(index) || state.hoveredStep.value === index ? " is-active" : ""}`}
                 aria-current={isCurrent ? "step" : undefined}
-                onClick={() => state.goTo(index, 0)}
+                onClick={() => {
+                  state.goTo(index, 0);
+                  revealStage();
+                }}
                 onMouseEnter={() => (state.hoveredStep.value = index)}
                 onMouseLeave={() => (state.hoveredStep.value = null)}
               >
@@ -137,12 +144,14 @@ export function FindingsPanel() {
     const first = run.lineTotals(file, line)?.steps[0];
     if (first !== undefined) state.goTo(first);
     state.selectedLine.value = line > 0 ? { file, line } : null;
+    revealStage();
   };
   return (
     <>
       {failure !== null && (
         <article class="dbg-finding is-error">
-          <h3>{failure.message}</h3>
+          <h3>{splitMessage(failure.message)[0]}</h3>
+          {splitMessage(failure.message)[1] && <details><summary>Full message</summary><div class="dbg-message">{splitMessage(failure.message)[1]}</div></details>}
           {failure.where && <p>{failure.where}</p>}
           {failure.fix && <p><b>Try:</b> {failure.fix}</p>}
           {failure.line > 0 && <button type="button" class="link" onClick={() => select(failure.file, failure.line)}>line {failure.line}</button>}
@@ -151,7 +160,8 @@ export function FindingsPanel() {
       {findings.map((finding, index) => (
         <article key={index} class={`dbg-finding is-${finding.severity}`}>
           <p class="dbg-finding-code">{finding.severity} <code>{finding.code}</code></p>
-          <p>{finding.message}</p>
+          <p>{splitMessage(finding.message)[0]}</p>
+          {splitMessage(finding.message)[1] && <details><summary>Full message</summary><div class="dbg-message">{splitMessage(finding.message)[1]}</div></details>}
           {finding.fix && <p><b>Try:</b> {finding.fix}</p>}
           {finding.line > 0 && <button type="button" class="link" onClick={() => select(finding.file, finding.line)}>line {finding.line}</button>}
         </article>
@@ -160,11 +170,21 @@ export function FindingsPanel() {
         <article key={observation.step} class={`dbg-finding is-${observation.severity}`}>
           <p class="dbg-finding-code">seen in this run: {observation.code}</p>
           <p>{observation.message}</p>
-          <button type="button" class="link" onClick={() => state.goTo(observation.step)}>{observation.line > 0 ? `line ${observation.line}` : "show it"}</button>
+          <button type="button" class="link" onClick={() => {
+            state.goTo(observation.step);
+            revealStage();
+          }}>{observation.line > 0 ? `line ${observation.line}` : "show it"}</button>
         </article>
       ))}
       {failure === null && findings.length === 0 && state.observations.value.length === 0 && <p class="dbg-hint">No findings.</p>}
       {[...notes, ...(truncated ? [truncated] : [])].map((note) => <p key={note} class="dbg-hint">{note}</p>)}
     </>
   );
+}
+
+/** On a narrow screen the stage is above the lists: show it when a row changes it. */
+function revealStage(): void {
+  const stage = document.querySelector(".dbg-stage");
+  if (stage === null || stage.getBoundingClientRect().bottom > 120) return;
+  stage.scrollIntoView({ block: "start", behavior: prefersReducedMotion() ? "auto" : "smooth" });
 }

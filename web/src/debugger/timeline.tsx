@@ -13,6 +13,11 @@ const LANE_HEIGHT = 18;
 const LANE_GAP = 4;
 const AXIS_HEIGHT = 18;
 
+interface Lane {
+  name: string;
+  bars: TimelineBar[];
+}
+
 export function Timeline() {
   const state = useDebugger();
   const timeline = state.run.value?.recording.timeline ?? null;
@@ -20,77 +25,70 @@ export function Timeline() {
   const width = useSignal(0);
   const range = useSignal<[number, number] | null>(null);
   const hover = useSignal<{ x: number; y: number; text: string } | null>(null);
-  const lanes = (timeline?.lanes ?? []).filter((lane) => lane.bars.length > 0 || lane.name === "compute");
   const total = timeline?.total_s ?? 0;
-  const height = lanes.length * (LANE_HEIGHT + LANE_GAP) + AXIS_HEIGHT;
-  const scaleNow = (): TimeScale => ({ start: range.value?.[0] ?? 0, end: range.value?.[1] ?? total, width: width.value });
+  const lanes = shownLanes(timeline?.lanes ?? []);
 
   useEffect(() => {
+    range.value = null;
+    width.value = 0; // so that another recording is painted even at the same width
     if (canvas.current === null) return;
     const observer = new ResizeObserver(() => (width.value = canvas.current?.clientWidth ?? 0));
     observer.observe(canvas.current);
     return () => observer.disconnect();
   }, [timeline]);
-  useEffect(() => void (range.value = null), [timeline]);
+  const scaleNow = (): TimeScale => ({ start: range.value?.[0] ?? 0, end: range.value?.[1] ?? (state.run.value?.recording.timeline?.total_s ?? 0), width: width.value });
   useSignalEffect(() => {
     themeVersion.value;
     const current = state.run.value?.recording.timeline;
-    if (canvas.current === null || width.value === 0 || !current) return;
-    paintTimeline(state, canvas.current, current.lanes.filter((lane) => lane.bars.length > 0 || lane.name === "compute"), {
-      start: range.value?.[0] ?? 0,
-      end: range.value?.[1] ?? current.total_s,
-      width: width.value,
-    });
+    if (canvas.current !== null && width.value > 0 && current) paintTimeline(state, canvas.current, shownLanes(current.lanes), scaleNow());
   });
   if (timeline === null || total <= 0) return <p class="dbg-no-timeline">No timeline: choose a chip to estimate times.</p>;
 
-  const barAt = (x: number, y: number): TimelineBar | null => {
-    const lane = lanes[Math.floor(y / (LANE_HEIGHT + LANE_GAP))];
-    if (lane === undefined) return null;
-    const scale = scaleNow();
-    const slack = xToTime(scale, 3) - scale.start;
-    const time = xToTime(scale, x);
-    return lane.bars.find((bar) => time >= bar.start_s - slack && time <= bar.start_s + bar.duration_s + slack) ?? null;
+  const showBar = (event: PointerEvent) => {
+    const bar = findBar(lanes, scaleNow(), event.offsetX, event.offsetY);
+    state.hoveredStep.value = bar?.step ?? null;
+    hover.value = bar === null ? null : { x: event.offsetX, y: event.offsetY, text: barText(state, bar) };
   };
+  const selectBar = (event: MouseEvent) => {
+    const bar = findBar(lanes, scaleNow(), event.offsetX, event.offsetY);
+    if (bar !== null) state.goTo(bar.step);
+  };
+  const zoom = (event: WheelEvent) => {
+    if (!event.ctrlKey && !event.metaKey) return;
+    event.preventDefault();
+    const zoomed = zoomScale(scaleNow(), Math.exp(-event.deltaY * 0.01), xToTime(scaleNow(), event.offsetX), total);
+    range.value = [zoomed.start, zoomed.end];
+  };
+  const leave = () => (state.hoveredStep.value = hover.value = null);
+  const listeners = { onPointerMove: showBar, onPointerLeave: leave, onClick: selectBar, onWheel: zoom, onDblClick: () => (range.value = null) };
   return (
     <div class="dbg-timeline">
-      <ul class="dbg-lanes" aria-hidden="true">
-        {lanes.map((lane) => <li key={lane.name}>{lane.name}</li>)}
-      </ul>
+      <ul class="dbg-lanes" aria-hidden="true">{lanes.map((lane) => <li key={lane.name}>{lane.name}</li>)}</ul>
       <div class="dbg-timeline-canvas">
-        <canvas
-          ref={canvas}
-          style={{ height: `${height}px` }}
-          role="img"
-          aria-label={timelineSummary(state)}
-          onPointerMove={(event) => {
-            const bar = barAt(event.offsetX, event.offsetY);
-            state.hoveredStep.value = bar?.step ?? null;
-            hover.value = bar === null ? null : { x: event.offsetX, y: event.offsetY, text: barText(state, bar) };
-          }}
-          onPointerLeave={() => {
-            hover.value = null;
-            state.hoveredStep.value = null;
-          }}
-          onClick={(event) => {
-            const bar = barAt(event.offsetX, event.offsetY);
-            if (bar !== null) state.goTo(bar.step);
-          }}
-          onWheel={(event) => {
-            if (!event.ctrlKey && !event.metaKey) return;
-            event.preventDefault();
-            const scale = scaleNow();
-            const zoomed = zoomScale(scale, Math.exp(-event.deltaY * 0.01), xToTime(scale, event.offsetX), total);
-            range.value = [zoomed.start, zoomed.end];
-          }}
-          onDblClick={() => (range.value = null)}
-        />
+        <canvas ref={canvas} style={{ height: `${lanesHeight(lanes)}px` }} role="img" aria-label={timelineSummary(state)} {...listeners} />
         {hover.value !== null && (
           <div class={`dbg-tooltip above${hover.value.x > width.value * 0.6 ? " is-left" : ""}`} style={{ left: `${hover.value.x}px`, top: `${hover.value.y}px` }} aria-hidden="true">{hover.value.text}</div>
         )}
       </div>
     </div>
   );
+}
+
+/** Mesh axes without communication have no lane. */
+function shownLanes(lanes: Lane[]): Lane[] {
+  return lanes.filter((lane) => lane.bars.length > 0 || lane.name === "compute");
+}
+
+function lanesHeight(lanes: Lane[]): number {
+  return lanes.length * (LANE_HEIGHT + LANE_GAP) + AXIS_HEIGHT;
+}
+
+/** The bar under a point; thin bars may be missed by three pixels. */
+function findBar(lanes: Lane[], scale: TimeScale, x: number, y: number): TimelineBar | null {
+  const bars = lanes[Math.floor(y / (LANE_HEIGHT + LANE_GAP))]?.bars ?? [];
+  const time = xToTime(scale, x);
+  const within = (slack: number) => bars.find((bar) => time >= bar.start_s - slack && time <= bar.start_s + bar.duration_s + slack);
+  return within(0) ?? within(xToTime(scale, 3) - scale.start) ?? null;
 }
 
 function timelineSummary(state: DebuggerState): string {
@@ -106,9 +104,9 @@ function barText(state: DebuggerState, bar: TimelineBar): string {
   return `${what}: ${formatSeconds(bar.duration_s)}${overlap}${step.line > 0 ? `, line ${step.line}` : ""}`;
 }
 
-function paintTimeline(state: DebuggerState, canvas: HTMLCanvasElement, lanes: { name: string; bars: TimelineBar[] }[], scale: TimeScale): void {
+function paintTimeline(state: DebuggerState, canvas: HTMLCanvasElement, lanes: Lane[], scale: TimeScale): void {
   const ratio = globalThis.devicePixelRatio || 1;
-  const height = lanes.length * (LANE_HEIGHT + LANE_GAP) + AXIS_HEIGHT;
+  const height = lanesHeight(lanes);
   canvas.width = scale.width * ratio;
   canvas.height = height * ratio;
   const context = canvas.getContext("2d")!;

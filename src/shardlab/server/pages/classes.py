@@ -148,9 +148,15 @@ def _class_page(
             TrackColumns(title=title, problems=tuple(problems))
             for title, problems in groupby(catalogue.problems, lambda problem: problem.track)
         ),
-        join_url=f"{str(request.base_url).rstrip('/')}/join/{token}" if token else "",
+        join_url=_absolute_url(request, f"/join/{token}") if token else "",
         message=message,
     )
+
+
+def _absolute_url(request: Request, path: str) -> str:
+    # A proxy that speaks HTTPS may not say so; the settings do. The guard has checked the host.
+    scheme = "https" if request.app.state.settings.is_https else "http"
+    return f"{scheme}://{request.headers['host']}{path}"
 
 
 @router.get("/classes/{class_id}")
