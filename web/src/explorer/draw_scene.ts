@@ -117,8 +117,8 @@ function drawLabels(context: CanvasRenderingContext2D, cells: readonly SceneCell
     if (!cell.label) continue;
     const { x, y, width, height, colors } = cell;
     const middle = y + (height - bandHeight(cell) * (colors.length - 1)) / 2 + 4;
-    if (isHatched) {
-      // Lines through letters are hard to read.
+    if (isHatched && context.globalAlpha === 1) {
+      // Lines through letters are hard to read. On a faint cell the patch would be darker than the cell.
       const textWidth = style.measure(cell.label, LABEL_SIZE) + 6;
       context.fillStyle = colors[0]!;
       context.fillRect(x + (width - textWidth) / 2, middle - 11, textWidth, 15);
