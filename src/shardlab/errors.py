@@ -514,13 +514,13 @@ class MemoryLimitReached(ProgramFailed):
     code = "program.memory_limit"
 
 
-# Plans: models, sharding rules and options (`shardlab.planner`)
+# Recordings: every step of a program (`shardlab.recording`)
 
 
 class RecordingError(LabError, ValueError):
     """A recording that cannot be made or read."""
 
-    code = "recording.error"
+    code = "recording"
 
 
 class InvalidRecording(RecordingError):
@@ -539,6 +539,9 @@ class UnknownEdit(RecordingError):
     """An edit that the program does not offer."""
 
     code = "recording.unknown_edit"
+
+
+# Plans: models, sharding rules and options (`shardlab.planner`)
 
 
 class PlanError(LabError, ValueError):

@@ -36,8 +36,9 @@ from written import PROGRAMS
 
 from shardlab import _jax
 from shardlab.recording.example_gallery import gallery_programs
+from shardlab.recording.opaque_calls import is_opaque_call
 from shardlab.recording.record_program import ProgramCall, record_staged
-from shardlab.recording.recorder import FIRST_ITERATIONS, Recorder
+from shardlab.recording.recorder import FIRST_ITERATIONS
 from shardlab.recording.value_summary import device_copies, spread_mask
 from shardlab.simulator.interpreter.replica_recorder import plain_array
 from shardlab.simulator.interpreter.rules.calls import called_jaxpr
@@ -50,10 +51,6 @@ from shardlab.tracing.stage import stage_program
 # --------------------------------------------------------------------------- numbers of equations
 
 
-def is_opaque(eqn):
-    return Recorder.is_opaque(None, eqn)
-
-
 def number_equations(jaxpr, numbers=None):
     """Return a number for each equation that is a step, by its identity, in depth-first order."""
     numbers = {} if numbers is None else numbers
@@ -63,7 +60,7 @@ def number_equations(jaxpr, numbers=None):
         if id(eqn) in numbers or eqn.primitive.name in IDENTITY_COLLECTIVES:
             continue
         numbers[id(eqn)] = (len(numbers), eqn)
-        if not (called_jaxpr(eqn.primitive.name, eqn.params) is not None and is_opaque(eqn)):
+        if not (called_jaxpr(eqn.primitive.name, eqn.params) is not None and is_opaque_call(eqn)):
             for body in _jax.inner_jaxprs(eqn.params):
                 number_equations(body, numbers)
     return numbers
@@ -109,7 +106,7 @@ def run_instrumented(log, jaxpr, args, device):
 def run_equation(log, eqn, ins, device):
     name, params = eqn.primitive.name, eqn.params
     body = called_jaxpr(name, params)
-    if body is not None and not is_opaque(eqn):
+    if body is not None and not is_opaque_call(eqn):
         return run_instrumented(log, body, ins, device)
     if name == "shard_map":
         return run_shard_map(log, params, ins)

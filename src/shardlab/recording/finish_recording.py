@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from shardlab.hardware.chips import Hardware
-from shardlab.recording.recorder import DraftStep, DraftValue, Recorder
+from shardlab.recording.draft_records import DraftStep, DraftValue
+from shardlab.recording.recorder import Recorder
 from shardlab.recording.recording import Recording
 from shardlab.recording.sharding_flow import LINEAR_OPERATIONS
 from shardlab.recording.step_records import RecordedValue, Step

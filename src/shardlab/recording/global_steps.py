@@ -24,7 +24,8 @@ from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
 from shardlab.simulator.interpreter.step_observer import ObservedArray
 
 if TYPE_CHECKING:
-    from shardlab.recording.recorder import DraftStep, Recorder
+    from shardlab.recording.draft_records import DraftStep
+    from shardlab.recording.recorder import Recorder
 
 # Shardy's operations -> JAX's names; an all_slice sends nothing.
 _OPERATIONS = {

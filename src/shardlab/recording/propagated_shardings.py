@@ -24,7 +24,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from shardlab import _jax
 from shardlab._jax.explicit_collectives import Entries, ExplicitEquation, explicit_equation
-from shardlab.recording.recorder import is_opaque_call
+from shardlab.recording.opaque_calls import is_opaque_call
 from shardlab.recording.sharding_plan import EquationKey, EquationShardings, ProgramShardings
 from shardlab.simulator.interpreter.rules.calls import called_jaxpr
 from shardlab.simulator.interpreter.shard_boundary import spec_entries

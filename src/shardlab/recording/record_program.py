@@ -150,27 +150,23 @@ def _run(staged: StagedProgram, recorder: Recorder, call: ProgramCall) -> _Run:
         names = tuple(f"argument {i}" for i in range(len(arrays)))
     axes, run = MeshAxes(), _Run()
     input_entries = dict(enumerate(recorder.shardings.inputs))
-    with device_hooks.use_real_jax(), _jax.no_mesh(), raise_pending_deadlock():
-        ins: list[StackedArray] = []
-        inputs = []
-        for name, array, var in zip(names, arrays, inner.invars, strict=True):
-            observed = recorder.add_global(
-                StackedArray(array), var.aval, input_entries.get(len(ins)), name=name
-            )
-            ins.append(observed)
-            inputs.append(NamedValue(name, observed.value_id))
-        run.inputs = tuple(inputs)
-        try:
+    try:
+        with device_hooks.use_real_jax(), _jax.no_mesh(), raise_pending_deadlock():
+            ins: list[StackedArray] = []
+            for name, array, var in zip(names, arrays, inner.invars, strict=True):
+                entries = input_entries.get(len(ins))
+                observed = recorder.add_global(StackedArray(array), var.aval, entries, name=name)
+                ins.append(observed)
+                run.inputs = (*run.inputs, NamedValue(name, observed.value_id))
             with observe_steps(recorder):
                 outs = evaluate_jaxpr(axes, closed, ins)
-        except Deadlock as error:
-            run.failure = _deadlock_failure(recorder, error)
-            return run
-        paths = _jax.result_paths(closed) or tuple(f"[{i}]" for i in range(len(outs)))
-        run.outputs = tuple(
-            NamedValue(path.removeprefix("result"), recorder.value_id(out, atom.aval, axes))
-            for path, out, atom in zip(paths, outs, inner.outvars, strict=True)
-        )
+            paths = _jax.result_paths(closed) or tuple(f"[{i}]" for i in range(len(outs)))
+            run.outputs = tuple(
+                NamedValue(path.removeprefix("result"), recorder.value_id(out, atom.aval, axes))
+                for path, out, atom in zip(paths, outs, inner.outvars, strict=True)
+            )
+    except Deadlock as error:
+        run.failure = _deadlock_failure(recorder, error)
     return run
 
 

@@ -11,21 +11,23 @@ import numpy as np
 
 from shardlab import _jax
 from shardlab._jax.explicit_collectives import Entries
-from shardlab.collectives.call import CollectiveCall
 from shardlab.errors import Deadlock
 from shardlab.hardware.collective_time import CollectiveTimer
 from shardlab.recording.collective_steps import device_groups, record_collective, split_arrivals
 from shardlab.recording.device_sets import device_set
+from shardlab.recording.draft_records import DraftStep, DraftValue, LoopRun, Scope
 from shardlab.recording.global_steps import (
     finish_global_equation,
     finish_placement,
     shard_globally,
 )
+from shardlab.recording.opaque_calls import is_opaque_call
 from shardlab.recording.program_sources import ProgramSources
+from shardlab.recording.shard_slices import shard_slices, spec_text
 from shardlab.recording.sharding_flow import ShardingFlow
 from shardlab.recording.sharding_plan import ProgramShardings
-from shardlab.recording.step_records import Frame, RecordedCollective, TakenBranch, Waiting
-from shardlab.recording.value_summary import Slices, ValueSummary, spread_mask, summarize_value
+from shardlab.recording.step_records import Frame, TakenBranch, Waiting
+from shardlab.recording.value_summary import Slices, spread_mask, summarize_value
 from shardlab.sharding.mesh import MeshSizes
 from shardlab.simulator.interpreter.rules.calls import called_jaxpr
 from shardlab.simulator.interpreter.rules.collectives import COLLECTIVES
@@ -35,64 +37,7 @@ from shardlab.simulator.interpreter.step_observer import ObservedArray
 from shardlab.tracing.collective_calls import executed_call
 from shardlab.tracing.jaxpr_flops import count_equation_flops, count_jaxpr_flops
 
-_WORTH_A_STEP = frozenset({*COLLECTIVES, "dot_general", "shard_map", "conv_general_dilated"})
 FIRST_ITERATIONS = 8  # of a loop; the last one is recorded too if its number is known
-
-
-@dataclasses.dataclass
-class LoopRun:
-    """One execution of a loop; a while loop has its length only when it is over."""
-
-    kind: str
-    line: int
-    length: int | None
-
-
-@dataclasses.dataclass(frozen=True)
-class Scope:
-    """Where the interpreter is: the call, loop, branch and phase around the next equation."""
-
-    frames: tuple[Frame, ...] = ()
-    is_library: bool = False  # inside a function of JAX: its lines are those of the first caller
-    phase: Literal["forward", "backward"] = "forward"
-    loop: tuple[tuple[LoopRun, int], ...] = ()
-    branch: TakenBranch | None = None
-    is_checked: bool = True  # whether JAX checks VMA types here
-    path: tuple[int, ...] = ()  # the calls and loops around, by the identity of their equations
-
-
-@dataclasses.dataclass
-class DraftValue:
-    """A value while the recording is made."""
-
-    id: int
-    name: str | None
-    type: str
-    dtype: str
-    shape: tuple[int, ...]
-    spec: str | None
-    declared_over: tuple[str, ...] | None
-    summary: ValueSummary
-    n_bytes: int
-    partial_over: set[str] = dataclasses.field(default_factory=set)
-    disagrees: bool = False
-
-
-@dataclasses.dataclass
-class DraftStep:
-    """A step while the recording is made."""
-
-    scope: Scope
-    frames: tuple[Frame, ...]
-    region: Literal["body", "outside"]
-    op: str
-    reads: list[int]
-    writes: list[int]
-    collective: RecordedCollective | None = None
-    call: CollectiveCall | None = None
-    waiting: Waiting | None = None
-    flops: int = 0
-    n_bytes: int = 0
 
 
 # Called after each equation with its outputs and the mesh axes in scope; tests read full values.
@@ -346,9 +291,13 @@ class Recorder:
             if self.is_recorded(number, length):
                 yield
             else:
-                self.n_unrecorded += 1
+                self.skip_iterations(1)
                 with self.paused():
                     yield
+
+    def skip_iterations(self, count: int) -> None:
+        """Count iterations that are computed and not recorded."""
+        self.n_unrecorded += 0 if self._is_paused else count
 
     def finish_loop(self, eqn: Any, length: int) -> None:
         """Set the length of a while loop."""
@@ -470,54 +419,3 @@ class Recorder:
         step.waiting = Waiting(
             devices=device_set(waiting), missing=device_set(missing), text=deadlock.what
         )
-
-
-def is_opaque_call(eqn: Any) -> bool:
-    """Return whether a call is one step: a small function of JAX, such as `jnp.where`."""
-    body = called_jaxpr(eqn.primitive.name, eqn.params)
-    if body is None or not _jax.is_jax_file(_jax.function_location(body)[1]):
-        return False
-    # A product inside (einsum) can be a partial sum, which is worth a step of its own.
-    return not any(name in _WORTH_A_STEP for name in primitive_names(body))
-
-
-def primitive_names(jaxpr: Any) -> Iterator[str]:
-    """Yield the primitive of every equation of a jaxpr, at any depth."""
-    inner, _ = _jax.open_jaxpr(jaxpr)
-    for eqn in inner.eqns:
-        yield str(eqn.primitive.name)
-        for body in _jax.inner_jaxprs(eqn.params):
-            yield from primitive_names(body)
-
-
-def spec_text(spec: Any) -> str:
-    """Return a PartitionSpec as the person writes it, such as `P('data', None)`."""
-    entries = [
-        "None" if not names else repr(names[0]) if len(names) == 1 else repr(tuple(names))
-        for names in spec_entries(spec)
-    ]
-    if getattr(spec, "unreduced", None):
-        entries.append(f"unreduced={set(spec.unreduced)!r}")
-    return f"P({', '.join(entries)})"
-
-
-def shard_slices(spec: Any, shape: Sequence[int], mesh: MeshSizes) -> Slices:
-    """Return the part of the global array that each device holds."""
-    entries = [*spec_entries(spec), *[()] * len(shape)][: len(shape)]
-    sizes = dict(mesh)
-    names = [name for name, _ in mesh]
-    grid = np.indices([size for _, size in mesh]).reshape(len(mesh), -1)
-    starts = []
-    for size, entry in zip(shape, entries, strict=True):
-        index = np.zeros(grid.shape[1], int)
-        n_shards = 1
-        for name in entry:
-            if name in sizes:
-                index = index * sizes[name] + grid[names.index(name)]
-                n_shards *= sizes[name]
-        length = size // n_shards
-        starts.append((index * length, length))
-    return {
-        device: tuple((int(start[device]), int(start[device]) + length) for start, length in starts)
-        for device in range(grid.shape[1])
-    }

@@ -61,6 +61,9 @@ class StepObserver(Protocol):
     def finish_loop(self, eqn: Any, length: int) -> None:
         """Note the length of a loop that was not known before it ended."""
 
+    def skip_iterations(self, count: int) -> None:
+        """Note iterations that run without being reported."""
+
     def is_recorded(self, number: int, length: int | None) -> bool:
         """Return whether the steps of this iteration are wanted."""
 

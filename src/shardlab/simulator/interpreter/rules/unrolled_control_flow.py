@@ -62,6 +62,7 @@ def scan_unrolled(
             ys = [_as_row(y) for y in outs[n_carry:]]
         else:
             part = eqn.replace(params={**params, "length": end - number})
+            observer.skip_iterations(end - number)
             with observe_steps(None):
                 outs = scan_stacked(evaluate, axes, part, [*consts, *carry, *rows])
             ys = outs[n_carry:]
