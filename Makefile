@@ -1,5 +1,5 @@
 # Two commands do everything on a machine with Python >= 3.11, pip and venv:
-#   make lab    install, then show the tour
+#   make lab    install, then start the lab and open it in the browser
 #   make test   install, then lint, types and tests
 # The rest is for people who work on shardlab; CONTRIBUTING.md explains it.
 
@@ -11,9 +11,13 @@ STAMP  := $(VENV)/.installed
 DOCS   := $(VENV)/.docs-installed
 PIP    := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check --constraint constraints-dev.txt
 
-.PHONY: lab test test-all bench lint types format docs clean conformance library-tests public-programs corpus mutants
+.PHONY: lab tour test test-all bench lint types format docs clean conformance library-tests public-programs corpus mutants
 
 lab: $(STAMP)
+	@$(BIN)/shardlab serve $(ARGS)
+
+# The same ideas as text, for a terminal without a browser.
+tour: $(STAMP)
 	@$(BIN)/python examples/tour.py
 
 # What a newcomer runs: complete for correctness, on the installed JAX.

@@ -6,7 +6,7 @@ import pytest
 
 from browser.conftest import NARROW, WIDE
 
-PAGES = {"home": "/"}
+PAGES = {"home": "/", "layout": "/layout", "plan": "/plan"}
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -173,9 +173,9 @@ def test_several_outputs_are_written_at_once(folder):
     assert page.count("<svg") == 2
     assert "bf16[64@model,16@data]" in page
     head, _, body = page.partition("</head>")
-    assert (head.count("<style>"), body.count("<style>.shardlab")) == (1, 0)
+    assert (head.count("<style>"), body.count("<style>.shardlab{")) == (1, 0)
     assert '<th scope="col">tensor</th>' in body
-    assert '<th scope="row">up.weight</th>' in body
+    assert '<th scope="row" class="c">up.weight</th>' in body
     assert '<th colspan="7" scope="rowgroup"><b>layers.* ×3' in body
     assert body.count('<div class="wide" role="region" tabindex="0" aria-label=') == 5
     assert "<th" not in re.sub(r"<th scope=|<th colspan=|<thead>", "", body)

@@ -6,13 +6,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from shardlab.judge.counterexample_picture import counterexample_picture
+from shardlab.judge.counterexample_svg import counterexample_svg
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.judge.judgement_text import judgement_lines, judgement_rich, judgement_text
 from shardlab.judge.junit import junit_xml
 from shardlab.judge.results_json import results_json
 from shardlab.judge.verdict import VERDICTS, Verdict
-from shardlab.render.svg import picture_svg
+
+SVG = "{http://www.w3.org/2000/svg}"
 
 RIGHT = CaseResult(
     name="data=1",
@@ -50,6 +51,13 @@ def small_case(n_devices, *, holds="20", should="10"):
             "holds": holds,
             "should": should,
             "is_wrong": number > 0,
+            "coordinate": [number],
+            "elements": {
+                "shape": [1],
+                "holds": [holds if number else should],
+                "expected": [should],
+                "wrong": [0] if number else [],
+            },
         }
         for number in range(n_devices if n_devices <= 8 else 7)
     ]
@@ -61,7 +69,11 @@ def small_case(n_devices, *, holds="20", should="10"):
         "n_devices": n_devices,
         "devices": devices,
     }
-    facts = {"call": "f(x, mesh)", "inputs": [{"name": "x", "text": "float32[2] [1 2]"}]}
+    facts = {
+        "call": "f(x, mesh)",
+        "mesh": [["data", n_devices]],
+        "inputs": [{"name": "x", "text": "float32[2] [1 2]"}],
+    }
     verdicts = (Verdict(code="WA", what="result is 20, expected 10."),)
     return CaseResult(
         name="data=2",
@@ -169,7 +181,7 @@ def test_nothing_of_a_submission_moves_the_cursor(evil):
         judgement_text(judgement, 80),
         junit_xml(judgement),
         json.dumps(results_json(judgement), ensure_ascii=False),
-        picture_svg(counterexample_picture(judgement.counterexample)),
+        counterexample_svg(judgement.counterexample),
     ]
     assert [evil[0] in report for report in reports] == [False] * 4
 
@@ -292,12 +304,46 @@ def test_junit_is_well_formed_whatever_a_submission_prints():
     assert suite.find("testcase/system-out").text == "?[2Jhello\nthere?"
 
 
+def svg_texts(case):
+    root = ElementTree.fromstring(counterexample_svg(case))
+    return [node.text for node in root.iter(f"{SVG}text")], root
+
+
 def test_the_minimal_case_can_be_drawn_as_svg():
-    svg = picture_svg(counterexample_picture(small_case(2)))
-    root = ElementTree.fromstring(svg)
-    texts = [node.text for node in root.iter() if node.text]
-    assert "✗ device 1" in texts
-    assert "not 10" in texts
+    texts, root = svg_texts(small_case(2))
+    assert {"device 0", "device 1", "✓", "✗", "expected", "10"} <= set(texts)
+    # The colors are those of the palette, and the wrong device is described in words, too.
+    assert 'class="f-wrong' in ElementTree.tostring(root, "unicode").replace("ns0:", "")
+    assert "device 1 (data=1) holds 20, expected 10" in root.find(f"{SVG}desc").text
+
+
+def test_a_picture_without_elements_has_the_text_of_each_device():
+    case = small_case(2)
+    (output,) = case.facts["outputs"]
+    devices = [{**device, "elements": None} for device in output["devices"]]
+    old = replace(case, facts={**case.facts, "outputs": [{**output, "devices": devices}]})
+    texts, _ = svg_texts(old)
+    assert {"20", "10", "device 1"} <= set(texts)
+
+
+@pytest.mark.parametrize("n_devices", [3, 512])
+def test_a_picture_says_how_many_devices_are_left_out(n_devices):
+    case = small_case(n_devices)
+    n_shown = len(case.facts["outputs"][0]["devices"])
+    texts, _ = svg_texts(case)
+    left_out = [text for text in texts if "more devices" in text]
+    assert left_out == ([f"... {n_devices - n_shown} more devices"] if n_devices > 8 else [])
+
+
+def test_a_picture_of_right_values_has_the_verdict():
+    right = small_case(2)
+    (output,) = right.facts["outputs"]
+    devices = [{**device, "is_wrong": False} for device in output["devices"]]
+    facts = {**right.facts, "outputs": [{**output, "devices": devices}]}
+    verdict = Verdict(code="COMM", what="2 psum of 4 B; budget 1.")
+    texts, _ = svg_texts(replace(right, facts=facts, verdicts=(verdict,)))
+    assert "COMM: 2 psum of 4 B; budget 1." in texts
+    assert "device 0" not in texts
 
 
 def test_an_accepted_submission_has_the_range_of_its_communication():

@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import sync_playwright
 
+from browser.conftest import FLAGS, chromium_path
 from shardlab.errors import LabError
+from shardlab.server.pages.layout import layout_code
 from shardlab.sharding.layout import Layout, layout
 from shardlab.sharding.layout_picture import layout_picture
 from shardlab.sharding.layout_render import device_text
@@ -94,7 +97,8 @@ def describe_in_python(case: dict[str, Any]) -> dict[str, Any]:
         if case["to"] is None:
             return described
         target = layout(shape, case["to"], source.mesh, dtype)
-        return {**described, "steps": [describe_step(step) for step in reshard(source, target)]}
+        steps = [describe_step(step) for step in reshard(source, target)]
+        return {**described, "python": layout_code(source, target), "steps": steps}
     except LabError as error:
         return {"error": error.to_json()}
 
@@ -113,6 +117,7 @@ def describe(source: Layout, positions: list[int]) -> dict[str, Any]:
         "array_bytes": str(source.array_bytes),
         "total_bytes": str(source.total_bytes),
         "facts": list(layout_picture(source).facts),
+        "python": layout_code(source),
         "devices": [describe_device(source, n % source.n_devices) for n in positions],
     }
 
@@ -222,14 +227,11 @@ def test_port_in_node_equals_python() -> None:
 
 
 def test_port_in_chromium_equals_python() -> None:
-    chromium = shutil.which("chromium")
-    sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    chromium = chromium_path()
     if chromium is None:
         pytest.skip("Chromium is not installed; the test in Node compares the same cases")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox", "--disable-gpu", "--disable-quic"]
-        )
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
         page = browser.new_page()
         # Every request is answered here: no server, and nothing leaves the machine.
         page.route("**/*", answer_from_build_folder)

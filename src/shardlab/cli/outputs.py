@@ -114,8 +114,9 @@ def html_page(title: str, bodies: Iterable[str]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         # The browser then has dark paper for those who prefer it; fragments take its colors.
         '<meta name="color-scheme" content="light dark">'
-        "<style>body{margin:1.5em auto;padding:0 1.2em;max-width:82em}</style>"
-        f"<title>{escape(title)} - shardlab</title>{style}</head>\n<body>\n{body}\n</body></html>"
+        f"<title>{escape(title)} - shardlab</title>{style}</head>\n"
+        '<body style="margin:1.5em auto;padding:0 1.2em;max-width:82em">\n'
+        f"{body}\n</body></html>"
     )
 
 

@@ -1,4 +1,4 @@
-"""The minimal failing case as text and as a picture: inputs, and every device against its target.
+"""The minimal failing case as text: inputs, and every device against its target.
 
 Wrong devices have a mark, so that nothing is lost without color.
 """
@@ -11,7 +11,6 @@ from typing import Any
 
 from shardlab._text.printable import printable_data, printable_text
 from shardlab.judge.judgement import CaseResult
-from shardlab.render.picture import NEUTRAL, WRONG_PAINT, Cell, Grid, Picture
 from shardlab.render.terminal import Line, Span
 
 RIGHT, WRONG, OPEN = "✓", "✗", "·"
@@ -119,45 +118,3 @@ def _truncate(text: str, size: int) -> str:
 def _wrap_lines(text: str, width: int) -> Iterator[Line]:
     for line in wrap(f"  {text}", width, subsequent_indent="      "):
         yield [Span(text=line)]
-
-
-def counterexample_picture(case: CaseResult) -> Picture:
-    """Return the case as a picture of boxes, for SVG: one grid for each output."""
-    facts = printable_data(case.facts)
-    inputs = [f"{value['name']} = {value['text']}" for value in facts.get("inputs", ())]
-    grids = tuple(_output_grid(output) for output in facts.get("outputs", ()))
-    title = f"{facts.get('call', case.name)}{f' on {case.mesh}' if case.mesh else ''}"
-    descriptions = [
-        f"device {device['device']} holds {device['holds']}"
-        + (f"; expected {device['should']}" if device["is_wrong"] else "")
-        for output in facts.get("outputs", ())
-        for device in output["devices"]
-    ]
-    return Picture(
-        title=title, facts=tuple(inputs), grids=grids, alternative="; ".join(descriptions)
-    )
-
-
-def _output_grid(output: Mapping[str, Any]) -> Grid:
-    cells = tuple(_device_cell(device) for device in output["devices"])
-    spec = f", sharded as {output['asked']}" if output["asked"] else ""
-    n_hidden = output["n_devices"] - len(cells)
-    caption = f"expected {output['expected']}{spec}"
-    return Grid(
-        title=f"{output['name']}  {output['array']}",
-        caption=caption + (f"; {n_hidden} more devices" if n_hidden else ""),
-        row_labels=("",),
-        column_labels=tuple(device["place"] for device in output["devices"]),
-        cells=(cells,),
-        is_summary=bool(n_hidden),
-        is_code=True,
-    )
-
-
-def _device_cell(device: Mapping[str, Any]) -> Cell:
-    mark, _ = _device_mark(device)
-    lines = [f"{mark} device {device['device']}", device["holds"]]
-    if device["is_wrong"] and device["should"]:
-        lines.append(f"not {device['should']}")
-    hover = f"device {device['device']} {device['place']} holds {device['holds']}"
-    return Cell(tuple(lines), WRONG_PAINT if device["is_wrong"] else NEUTRAL, hover)

@@ -11,7 +11,7 @@ token can call what has a `scope`: read, or submit; everything else needs a sign
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 from urllib.parse import quote
 
@@ -24,7 +24,6 @@ from shardlab.server.people.rate_limits import (
     EXPORTS,
     SUBMISSIONS,
     SUBMISSIONS_HOURLY,
-    UPLOADS,
     RateLimit,
     person_subject,
 )
@@ -39,6 +38,7 @@ Resource = Literal[
     "class membership",
     "class submission",
     "class member or self",
+    "submission",
     "job",
     "recording",
 ]
@@ -65,9 +65,11 @@ CLASS_TEACHER = Access(who="teacher", resource="class teacher")
 CLASS_TEACHER_READS = Access(who="teacher", resource="class teacher", scope="read")
 CLASS_SUBMISSION = Access(who="person", resource="class submission", scope="read")
 COMMENTER = Access(who="person", resource="class submission")
-UPLOADER = Access(who="teacher", resource="class teacher", limits=(UPLOADS,))
 OWN_JOB = Access(who="person", resource="job", scope="read")
 OWN_JOB_CHANGE = Access(who="person", resource="job", scope="submit")
+OWN_SUBMISSION = Access(who="person", resource="submission", scope="read")
+OWN_SUBMISSION_CHANGE = Access(who="person", resource="submission")
+OWN_SUBMISSION_RUN = replace(SUBMITTER, resource="submission")
 OWN_RECORDING = Access(who="person", resource="recording", scope="read")
 
 ACCESS: Mapping[str, Access] = {
@@ -109,17 +111,17 @@ ACCESS: Mapping[str, Access] = {
     "POST /practice/{slug}/load": PERSON_IN_BROWSER,
     "POST /practice/{slug}/hint": PERSON_IN_BROWSER,
     "POST /practice/{slug}/solution": PERSON_IN_BROWSER,
-    "GET /practice/{slug}/submissions/{number}": PERSON,
-    "GET /practice/{slug}/submissions/{number}/source.py": PERSON,
-    "GET /practice/{slug}/submissions/{number}/counterexample.svg": PERSON,
-    "GET /practice/{slug}/submissions/{number}/result": PERSON,
-    "GET /practice/{slug}/submissions/{number}/events": PERSON,
-    "POST /practice/{slug}/submissions/{number}/again": SUBMITTER,
-    "POST /practice/{slug}/submissions/{number}/cancel": PERSON_IN_BROWSER,
-    "POST /practice/{slug}/submissions/{number}/debug": SUBMITTER,
-    "GET /practice/{slug}/submissions/{number}/debug/{job_id}": PERSON,
-    "POST /practice/{slug}/submissions/{number}/replay": SUBMITTER,
-    "GET /practice/{slug}/submissions/{number}/replay/{job_id}": PERSON,
+    "GET /practice/{slug}/submissions/{number}": OWN_SUBMISSION,
+    "GET /practice/{slug}/submissions/{number}/source.py": OWN_SUBMISSION,
+    "GET /practice/{slug}/submissions/{number}/counterexample.svg": OWN_SUBMISSION,
+    "GET /practice/{slug}/submissions/{number}/result": OWN_SUBMISSION,
+    "GET /practice/{slug}/submissions/{number}/events": OWN_SUBMISSION,
+    "POST /practice/{slug}/submissions/{number}/again": OWN_SUBMISSION_RUN,
+    "POST /practice/{slug}/submissions/{number}/cancel": OWN_SUBMISSION_CHANGE,
+    "POST /practice/{slug}/submissions/{number}/debug": OWN_SUBMISSION_RUN,
+    "GET /practice/{slug}/submissions/{number}/debug/{job_id}": OWN_SUBMISSION,
+    "POST /practice/{slug}/submissions/{number}/replay": OWN_SUBMISSION_RUN,
+    "GET /practice/{slug}/submissions/{number}/replay/{job_id}": OWN_SUBMISSION,
     "GET /api/v1/practice/problems": EVERYONE,
     "GET /api/v1/practice/problems/{slug}": EVERYONE,
     "GET /api/v1/practice/problems/{slug}/draft": PERSON,
@@ -130,10 +132,10 @@ ACCESS: Mapping[str, Access] = {
     "POST /api/v1/practice/problems/{slug}/solution": Access(who="person", scope="submit"),
     "POST /api/v1/practice/problems/{slug}/submissions": SUBMITTER,
     "GET /api/v1/practice/submissions": PERSON,
-    "GET /api/v1/practice/submissions/{number}": PERSON,
-    "POST /api/v1/practice/submissions/{number}/judge": SUBMITTER,
-    "POST /api/v1/practice/submissions/{number}/replay": SUBMITTER,
-    "POST /api/v1/practice/submissions/{number}/debug": SUBMITTER,
+    "GET /api/v1/practice/submissions/{number}": OWN_SUBMISSION,
+    "POST /api/v1/practice/submissions/{number}/judge": OWN_SUBMISSION_RUN,
+    "POST /api/v1/practice/submissions/{number}/replay": OWN_SUBMISSION_RUN,
+    "POST /api/v1/practice/submissions/{number}/debug": OWN_SUBMISSION_RUN,
     "GET /api/v1/practice/export": Access(who="person", scope="read", limits=(EXPORTS,)),
     # Sign-in and account
     "GET /sign-in": EVERYONE,
@@ -313,6 +315,10 @@ def _removes_member(people: People, request: Request, person: Person) -> bool:
     )
 
 
+def _owns_submission(people: People, request: Request, person: Person) -> bool:
+    return people.owner_of_submission(_number(request, "number")) == person.id
+
+
 def _owns_job(people: People, request: Request, person: Person) -> bool:
     return people.owner_of_job(str(request.path_params.get("job_id", ""))) == person.id
 
@@ -327,6 +333,7 @@ RESOURCE_CHECKS: Mapping[Resource, ResourceCheck] = {
     "class membership": _is_member,
     "class submission": _sees_class_submission,
     "class member or self": _removes_member,
+    "submission": _owns_submission,
     "job": _owns_job,
     "recording": _owns_recording,
 }

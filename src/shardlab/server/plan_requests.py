@@ -19,7 +19,7 @@ from shardlab.planner.advice.advice import Advice, Candidate
 from shardlab.planner.advice.advice_text import advice_headline
 from shardlab.planner.advice.make_advice import advise
 from shardlab.planner.make_plan import plan
-from shardlab.planner.memory.workload import REMAT_POLICIES
+from shardlab.planner.memory.workload import REMAT_POLICIES, Workload
 from shardlab.planner.model import Architecture, Model
 from shardlab.planner.models.architecture import with_architecture
 from shardlab.planner.models.hf_config import parse_config
@@ -130,15 +130,15 @@ def check_advice_body(body: AdviceBody) -> None:
     _check_hardware(body.hardware)
 
 
-def _workload(body: ModelOptions) -> dict[str, Any] | None:
+def _workload(body: ModelOptions) -> Workload | None:
     if body.batch is None and body.sequence is None:
         return None
-    workload: dict[str, Any] = {"batch": body.batch or 1, "sequence": body.sequence or 1}
-    if body.microbatch is not None:
-        workload["microbatch"] = body.microbatch
-    if body.remat:
-        workload["remat"] = body.remat
-    return workload
+    return Workload(
+        batch=body.batch or 1,
+        sequence=body.sequence or 1,
+        microbatch=body.microbatch,
+        remat=body.remat or "full",
+    )
 
 
 def _check_hardware(name: str | None) -> str | None:

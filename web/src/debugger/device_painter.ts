@@ -5,7 +5,7 @@ import type { Value } from "../shared/recording.ts";
 import { heatIndex, needsLightText, type CanvasTheme } from "./canvas_theme.ts";
 import { differingCells, type Grid } from "./cells.ts";
 import { formatNumber } from "./format.ts";
-import type { LoadedRecording } from "./loaded_recording.ts";
+import { groupLabel, type LoadedRecording } from "./loaded_recording.ts";
 import { deviceCoordinates, type MeshGrid } from "./mesh_grid.ts";
 import type { Tile, TileLayout } from "./tile_layout.ts";
 
@@ -113,7 +113,7 @@ export class TilePainter {
   }
 
   private paintHeader(tile: Tile): void {
-    const { context, layout, theme, value, view } = this.request;
+    const { context, layout, theme, value, view, run } = this.request;
     this.fillShardColors(tile, layout.headerHeight);
     const group = value.groups[tile.group];
     const isCopy = layout.mode === "mesh" && group !== undefined && group.n > 1 && firstDevice(group.devices) !== tile.devices[0];
@@ -126,7 +126,7 @@ export class TilePainter {
     const size = Math.min(layout.headerHeight - 2, Math.max(11, 9.5 / view.scale));
     context.font = `600 ${size}px ${theme.textFont}`;
     const middle = tile.y + layout.headerHeight / 2 - 0.5;
-    const label = layout.mode === "mesh" ? String(tile.devices[0]) : shortDevices(group?.devices ?? "");
+    const label = layout.mode === "mesh" ? String(tile.devices[0]) : group ? shortDevices(groupLabel(run, value, group)) : "";
     context.fillText(label, tile.x + 6, middle, layout.tileWidth - 44);
     if (group === undefined) return;
     const badge = layout.mode === "mesh" ? (isCopy ? `= ${firstDevice(group.devices)}` : group.n > 1 ? `\u00d7${group.n}` : "") : `\u00d7${tile.devices.length}`;
@@ -375,5 +375,5 @@ function firstDevice(devices: string): number {
 }
 
 function shortDevices(devices: string): string {
-  return devices.length <= 14 ? devices : `${devices.slice(0, 12)}\u2026`;
+  return devices.length <= 18 ? devices : `${devices.slice(0, 16)}\u2026`;
 }

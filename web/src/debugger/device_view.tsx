@@ -46,7 +46,7 @@ function currentLayout(state: DebuggerState, value: Value, [width, height]: [num
   const collective = state.step.value?.collective ?? null;
   if (collective !== null && isMidCollective(state) && run.deviceCount > MANY_DEVICES) {
     const group = collective.groups[state.selectedGroup.value] ?? collective.groups[0] ?? [];
-    return collectiveLayout(run, value, group);
+    return collectiveLayout(run, value, group, [width - 2 * MARGIN, height - 2 * MARGIN]);
   }
   const mode = isMidCollective(state) ? "mesh" : effectiveMode(state) === "groups" ? "groups" : "mesh";
   return tileLayout(run, value, mode, {
@@ -69,6 +69,7 @@ export function DeviceView() {
   const value = state.value.value;
   const leading = useSignal<number[]>([]);
   if (run === null) return null;
+  if (run.steps.length === 0) return <EmptyRun line={run.recording.failure?.line ?? 0} />;
   if (state.isHidden.value) return <PredictStage state={state} />;
   return (
     <>
@@ -82,6 +83,10 @@ export function DeviceView() {
       )}
     </>
   );
+}
+
+function EmptyRun({ line }: { line: number }) {
+  return <p class="dbg-empty">Nothing ran, so there is nothing to step through.{line > 0 && <><br />Line {line} is marked in the program.</>}</p>;
 }
 
 function PredictStage({ state }: { state: DebuggerState }) {

@@ -56,3 +56,11 @@ export function plural(count: number, noun: string): string {
 function threeDigits(value: number): string {
   return Math.abs(value) >= 1000 ? String(Math.round(value)) : String(Number(value.toPrecision(3)));
 }
+
+/** The first sentence of a long message, and the rest. JAX's messages can fill the screen. */
+export function splitMessage(message: string): [first: string, rest: string] {
+  if (message.length <= 240) return [message, ""];
+  const match = /^[^]{20,260}?(?:[.:](?=\s)|\n)/.exec(message);
+  const first = match === null ? `${message.slice(0, 200)}\u2026` : match[0].trim().replace(/:$/, ".");
+  return [first, match === null ? message : message.slice(match[0].length).trim()];
+}

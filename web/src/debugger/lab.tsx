@@ -1,9 +1,9 @@
 // The program lab: the viewer with an editor, runs, breaks and comparisons around it.
 
 import { useSignal } from "@preact/signals";
-import { formatBytes, formatSeconds } from "./format.ts";
+import { formatBytes, formatSeconds, splitMessage } from "./format.ts";
 import { BreakPanel, ComparePanel } from "./lab_panels.tsx";
-import type { LabState } from "./lab_state.ts";
+import type { Fault, LabState } from "./lab_state.ts";
 import { RunBar } from "./run_bar.tsx";
 import { Viewer } from "./viewer.tsx";
 
@@ -55,7 +55,7 @@ function Notices({ lab }: { lab: LabState }) {
     <>
       {fault !== null && (
         <div class="dbg-notice is-bad" role="alert">
-          <div><strong>{fault.message}</strong>{fault.where && <div>{fault.where}</div>}{fault.fix && <div>Try: {fault.fix}</div>}</div>
+          <div><Message {...fault} /></div>
           <button type="button" onClick={() => (lab.fault.value = null)}>Close</button>
         </div>
       )}
@@ -66,9 +66,21 @@ function Notices({ lab }: { lab: LabState }) {
         </div>
       )}
       {fault === null && failure !== null && failure.kind !== "truncated" && !isDeadlock && (
-        <div class="dbg-notice is-bad" role="status"><div><strong>{failure.message}</strong>{failure.fix && <div>Try: {failure.fix}</div>}</div></div>
+        <div class="dbg-notice is-bad" role="status"><div><Message message={failure.message} where="" fix={failure.fix} /></div></div>
       )}
       <ComparisonNotice lab={lab} />
+    </>
+  );
+}
+
+function Message({ message, where, fix }: Fault) {
+  const [first, rest] = splitMessage(message);
+  return (
+    <>
+      <strong>{first}</strong>
+      {where && <div>{where}</div>}
+      {fix && <div>Try: {fix}</div>}
+      {rest && <details><summary>Full message</summary><div class="dbg-message">{rest}</div></details>}
     </>
   );
 }

@@ -2,7 +2,7 @@
 
 import { parseDevices, type DeviceGroup, type Recording, type Step, type Value } from "../shared/recording.ts";
 import { decodeCells, largestMagnitude, sliceGrid, type Grid } from "./cells.ts";
-import { countDevices, type MeshAxes } from "./mesh_grid.ts";
+import { countDevices, deviceCoordinates, type MeshAxes } from "./mesh_grid.ts";
 
 export interface LiveValue {
   name: string;
@@ -143,6 +143,19 @@ export class LoadedRecording {
 /** "min to max" of a group without reading its numbers. */
 export function isUniform(group: DeviceGroup): boolean {
   return group.min !== null && group.min === group.max;
+}
+
+/**
+ * A group of devices by its mesh coordinates, such as "model 3", if it is all devices with these coordinates; else by its
+ * device numbers.
+ */
+export function groupLabel(run: LoadedRecording, value: Value, group: DeviceGroup): string {
+  const axes = run.mesh.map(([name, size], index) => ({ name, size, index })).filter(({ name }) => value.varies_over.includes(name));
+  const copies = axes.reduce((count, axis) => count / axis.size, run.deviceCount);
+  if (group.n === 1 || group.n !== copies) return group.devices;
+  if (axes.length === 0) return "all devices";
+  const coordinates = deviceCoordinates(run.mesh, Number.parseInt(group.devices, 10));
+  return axes.map(({ name, index }) => `${name} ${coordinates[index]}`).join(", ");
 }
 
 /** A short label of a value: its name, or the operation that wrote it. */

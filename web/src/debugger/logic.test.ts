@@ -3,9 +3,9 @@ import { test } from "node:test";
 import { parseDevices } from "../shared/recording.ts";
 import { decodeCells, differingCells, sliceGrid } from "./cells.ts";
 import { compareRecordings } from "./compare_runs.ts";
-import { formatBytes, formatNumber, formatSeconds } from "./format.ts";
+import { formatBytes, formatNumber, formatSeconds, splitMessage } from "./format.ts";
 import { applyHop, hopStates } from "./hop_state.ts";
-import { LoadedRecording } from "./loaded_recording.ts";
+import { groupLabel, LoadedRecording } from "./loaded_recording.ts";
 import { coordinateText, deviceCoordinates, meshGrid, parseMesh, placeDevice } from "./mesh_grid.ts";
 import { nearestStop, nextPosition, previousPosition, stepRuns, stopSteps } from "./navigation.ts";
 import { observeRun } from "./observations.ts";
@@ -148,6 +148,14 @@ test("each device belongs to the group that lists it", () => {
   assert.deepEqual([0, 3, 4, 7].map((device) => recording.groupOf(recording.values[3]!, device)), [0, 0, 1, 1]);
 });
 
+test("a group of devices is named by its coordinates where it is all devices that have them", () => {
+  const run = new LoadedRecording(fixtureRecording());
+  const labels = (id: number) => run.values[id]!.groups.map((group) => groupLabel(run, run.values[id]!, group));
+  assert.deepEqual(labels(1), ["model 0", "model 1", "model 2", "model 3"]);
+  assert.deepEqual(labels(3), ["data 0", "data 1"]);
+  assert.deepEqual(labels(2)[5], "5");
+});
+
 test("a comparison names collectives gained and lost and devices that differ", () => {
   const before = new LoadedRecording(fixtureRecording());
   const broken = fixtureRecording();
@@ -176,6 +184,13 @@ test("the time scale maps both ways, zooms within its limits and has round ticks
   assert.ok(Math.abs(zoomed.end - 2e-3) < 1e-12 && Math.abs(zoomed.start - 1.5e-3) < 1e-12);
   assert.deepEqual(zoomScale(zoomed, 0.01, 1e-3, 2e-3), scale);
   assert.deepEqual(timeTicks(scale, 4).map((tick) => Math.round(tick * 1e6) + 0), [0, 500, 1000, 1500, 2000]);
+});
+
+test("a long message is split after its first sentence", () => {
+  assert.deepEqual(splitMessage("Too short."), ["Too short.", ""]);
+  const [first, rest] = splitMessage(`ValueError: argument arrays are not divisible: ${"the passed args[0] is wrong. ".repeat(20)}`);
+  assert.equal(first, "ValueError: argument arrays are not divisible.");
+  assert.ok(rest.startsWith("the passed args[0]"));
 });
 
 test("numbers are short", () => {

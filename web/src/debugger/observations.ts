@@ -1,6 +1,6 @@
 // What the values of a run show by themselves: copies that disagree, and the first nan.
 
-import type { Finding } from "../shared/recording.ts";
+import type { Finding, Value } from "../shared/recording.ts";
 import { valueLabel, type LoadedRecording } from "./loaded_recording.ts";
 
 export interface Observation extends Finding {
@@ -29,7 +29,7 @@ export function observeRun(run: LoadedRecording): Observation[] {
           ...base,
           code: "copies disagree",
           severity: "error",
-          message: `The copies of ${valueLabel(run, id)} must agree, but ${value.n_groups} different values are on the devices.`,
+          message: `The copies of ${describe(run, id)} must agree${overAxes(value)}, but the devices hold ${value.n_groups} different values.`,
           fix: "",
         });
       }
@@ -41,11 +41,22 @@ export function observeRun(run: LoadedRecording): Observation[] {
           ...base,
           code: "first nan",
           severity: "warning",
-          message: `The first nan is in ${valueLabel(run, id)}, on device ${devices}.`,
+          message: `The first nan is in ${describe(run, id)}, on device ${devices}.`,
           fix: "",
         });
       }
     }
   });
   return observations;
+}
+
+function describe(run: LoadedRecording, id: number): string {
+  const label = valueLabel(run, id);
+  return run.values[id]?.name || label === "result" ? label : `the result of ${label}`;
+}
+
+/** " over model": the axes along which the copies differ although the type declares them equal. */
+function overAxes(value: Value): string {
+  const axes = value.varies_over.filter((axis) => !(value.declared_over ?? []).includes(axis));
+  return axes.length > 0 ? ` over ${axes.join(", ")}` : "";
 }

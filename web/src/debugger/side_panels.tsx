@@ -2,7 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { useSignal } from "@preact/signals";
-import { formatBytes, formatSeconds, plural } from "./format.ts";
+import { formatBytes, formatSeconds, plural, splitMessage } from "./format.ts";
 import { useDebugger } from "./state.ts";
 
 export interface PanelTab {
@@ -61,7 +61,8 @@ export function ValuesPanel() {
   const current = state.value.value?.id;
   return (
     <>
-      <p class="dbg-hint">Values that have a name at this step. Choose one to keep it on the stage while you step.</p>
+      {run.steps.length === 0 && <p class="dbg-hint">The program did not run, so there are no values.</p>}
+      <p class="dbg-hint" hidden={run.steps.length === 0}>Values that have a name at this step. Choose one to keep it on the stage while you step.</p>
       <ul class="dbg-rows">
         {live.map((entry) => {
           const value = run.values[entry.value]!;
@@ -142,7 +143,8 @@ export function FindingsPanel() {
     <>
       {failure !== null && (
         <article class="dbg-finding is-error">
-          <h3>{failure.message}</h3>
+          <h3>{splitMessage(failure.message)[0]}</h3>
+          {splitMessage(failure.message)[1] && <details><summary>Full message</summary><div class="dbg-message">{splitMessage(failure.message)[1]}</div></details>}
           {failure.where && <p>{failure.where}</p>}
           {failure.fix && <p><b>Try:</b> {failure.fix}</p>}
           {failure.line > 0 && <button type="button" class="link" onClick={() => select(failure.file, failure.line)}>line {failure.line}</button>}
@@ -151,7 +153,8 @@ export function FindingsPanel() {
       {findings.map((finding, index) => (
         <article key={index} class={`dbg-finding is-${finding.severity}`}>
           <p class="dbg-finding-code">{finding.severity} <code>{finding.code}</code></p>
-          <p>{finding.message}</p>
+          <p>{splitMessage(finding.message)[0]}</p>
+          {splitMessage(finding.message)[1] && <details><summary>Full message</summary><div class="dbg-message">{splitMessage(finding.message)[1]}</div></details>}
           {finding.fix && <p><b>Try:</b> {finding.fix}</p>}
           {finding.line > 0 && <button type="button" class="link" onClick={() => select(finding.file, finding.line)}>line {finding.line}</button>}
         </article>

@@ -130,6 +130,7 @@ function LineCard({ isEdited }: { isEdited: boolean }) {
   if (run === null) return <p class="dbg-line-card">Run the program to step through it. <kbd>Ctrl</kbd> <kbd>Enter</kbd> runs it.</p>;
   if (isEdited) return <p class="dbg-line-card is-edited">The program was edited after this run. Run it again to see the marks on its lines.</p>;
   const totals = line === null ? null : run.lineTotals(line.file, line.line);
+  if (run.steps.length === 0) return <p class="dbg-line-card">The program did not run.</p>;
   if (line === null || totals === null) return <p class="dbg-line-card">This step is outside of your file.</p>;
   return (
     <p class="dbg-line-card">

@@ -130,9 +130,9 @@ function meshLayout(recording: LoadedRecording, value: Value, [tileWidth, pictur
 }
 
 /** The devices of one group of a collective, for meshes too large to show every group. */
-export function collectiveLayout(recording: LoadedRecording, value: Value, group: number[]): TileLayout {
-  const columns = group.length <= 8 ? group.length : wrapColumns(group.length);
+export function collectiveLayout(recording: LoadedRecording, value: Value, group: number[], stage: [number, number]): TileLayout {
   const [tileWidth, tileHeight] = [148, 76 + HEADER];
+  const columns = bestColumns(group.length, tileWidth + 26, tileHeight + 30, stage);
   // Rows run to the right and back in turns, so that neighbors on the ring stay neighbors in the picture.
   const tiles = group.map((device, index): Tile => {
     const row = Math.floor(index / columns);

@@ -59,7 +59,7 @@ export function Viewer({ state, text = null, diagnostics, onRun, tabs = [], noti
         <section class="dbg-side" aria-label="Details">
           <Tabs tabs={allTabs} label="Details" />
         </section>
-        {run !== null && (
+        {run !== null && run.steps.length > 0 && (
           <section class="dbg-dock" aria-label="Steps and timeline">
             <Transport />
             <Timeline />

@@ -1,4 +1,5 @@
-// The look of the editor: tokens of the page, so that light and dark follow it. Syntax colors are --syntax-* with defaults.
+// The look of the editor: tokens of the page (site.css), so that light and dark follow it. Syntax colors are here, since
+// several pages have editors; light-dark() follows the page's color-scheme into the shadow root.
 
 import { HighlightStyle, syntaxHighlighting } from "@codemirror/language";
 import type { Extension } from "@codemirror/state";
@@ -53,13 +54,13 @@ const theme = EditorView.theme({
 });
 
 const highlight = HighlightStyle.define([
-  { tag: [tags.keyword, tags.controlKeyword, tags.definitionKeyword, tags.moduleKeyword, tags.operatorKeyword], color: "var(--syntax-keyword)" },
-  { tag: [tags.string, tags.special(tags.string)], color: "var(--syntax-string)" },
-  { tag: [tags.number, tags.bool, tags.null], color: "var(--syntax-number)" },
-  { tag: tags.comment, color: "var(--syntax-comment)", fontStyle: "italic" },
-  { tag: [tags.function(tags.variableName), tags.function(tags.definition(tags.variableName))], color: "var(--syntax-function)" },
-  { tag: tags.definition(tags.className), color: "var(--syntax-function)", fontWeight: "600" },
-  { tag: [tags.meta, tags.annotation], color: "var(--syntax-number)" },
+  { tag: [tags.keyword, tags.controlKeyword, tags.definitionKeyword, tags.moduleKeyword, tags.operatorKeyword], color: "light-dark(#7a3e9d, #d0a6ec)" },
+  { tag: [tags.string, tags.special(tags.string)], color: "light-dark(#2f6b3a, #9ad0a2)" },
+  { tag: [tags.number, tags.bool, tags.null], color: "light-dark(#a04a00, #efb27a)" },
+  { tag: tags.comment, color: "light-dark(#6a6f79, #8d939f)", fontStyle: "italic" },
+  { tag: [tags.function(tags.variableName), tags.function(tags.definition(tags.variableName))], color: "light-dark(#1f4f9e, #9cbcff)" },
+  { tag: tags.definition(tags.className), color: "light-dark(#1f4f9e, #9cbcff)", fontWeight: "600" },
+  { tag: [tags.meta, tags.annotation], color: "light-dark(#a04a00, #efb27a)" },
   { tag: tags.invalid, color: "var(--bad)" },
 ]);
 

@@ -136,13 +136,14 @@ function addGrid(
 }
 
 function shardLabel(layout: Layout, coordinates: readonly number[], width: number, height: number, style: SceneStyle): string {
-  if (width < 18) return "";
+  if (width < 18 || height < 15) return "";
   if (layout.nShards === 1 && layout.nDevices > 4) {
     return fittingLabel([`all ${withCommas(layout.nDevices)} devices`, "all"], width, height, style);
   }
-  const long = devicesText(layout.shardDevices(coordinates), layout.nReplicas);
-  const short = devicesText(layout.shardDevices(coordinates), layout.nReplicas, true);
-  return fittingLabel([long, short], width, height, style);
+  // The last shard has the longest ids: if its long label fits, all cells have long ones.
+  const last = layout.shardCounts.map((count) => count - 1);
+  const isLong = style.measure(devicesText(layout.shardDevices(last), layout.nReplicas), LABEL_SIZE) <= width - 6;
+  return fittingLabel([devicesText(layout.shardDevices(coordinates), layout.nReplicas, !isLong)], width, height, style);
 }
 
 export function dimensionText(layout: Layout, dim: number): string {

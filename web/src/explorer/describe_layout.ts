@@ -4,6 +4,7 @@ import { LabError } from "../shared/lab_error.ts";
 import { deviceText, layoutFacts } from "../shared/layout_text.ts";
 import { makeLayout, parseArray, parseMesh, parseSpec, type Layout } from "../shared/mesh.ts";
 import { costText, reshard } from "../shared/reshard.ts";
+import { pythonCode } from "./python_code.ts";
 
 export interface LayoutCase {
   readonly mesh: string;
@@ -23,7 +24,7 @@ export function describeLayout(request: LayoutCase): unknown {
     const described = describe(layout, request.devices);
     if (request.to === null) return described;
     const target = makeLayout(shape, parseSpec(request.to), layout.mesh, dtype);
-    return { ...described, steps: describeSteps(layout, target) };
+    return { ...described, python: pythonCode(layout, target), steps: describeSteps(layout, target) };
   } catch (error) {
     if (!(error instanceof LabError)) throw error;
     return { error: { code: error.code, what: error.what, where: error.where, fix: error.fix } };
@@ -44,6 +45,7 @@ function describe(layout: Layout, devices: readonly number[]) {
     array_bytes: `${layout.arrayBytes}`,
     total_bytes: `${layout.totalBytes}`,
     facts: layoutFacts(layout),
+    python: pythonCode(layout, null),
     devices: devices.map((position) => {
       const device = position % layout.nDevices;
       const coordinates = layout.shardCoordinates(device);

@@ -145,7 +145,8 @@ function addLabels(bins: readonly Bin[], place: (bin: Bin, text: string) => Scen
 function addDevice(layout: Layout, device: number, count: number, x: number, y: number, width: number, height: number, style: SceneStyle, parts: Parts): void {
   if (count > 1) parts.isSummary = true;
   const steps = layout.shardSteps(layout.shardCoordinates(device));
-  const label = count > 1 || width < 12 ? "" : fittingLabel([`device ${device}`, `${device}`], width + 4, height, style);
+  const isLong = style.measure(`device ${layout.nDevices - 1}`, LABEL_SIZE) <= width - 6;
+  const label = count > 1 || width < 12 ? "" : fittingLabel([isLong ? `device ${device}` : `${device}`], width + 4, height, style);
   parts.cells.push({ id: device, count, x, y, width, height, colors: shardColors(layout.mesh, steps, style.dark), label });
 }
 

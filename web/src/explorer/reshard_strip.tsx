@@ -47,32 +47,34 @@ export function ReshardStrip({ before: currentBefore, after: currentAfter, dark 
               : `each device sends ${bytesText(total)}`}
         </span>
       </h2>
-      <ol class="reshard-steps">
-        <li class="thumbnail">
-          <Thumbnail layout={before} name="A" dark={dark} />
-        </li>
-        {steps.map((step, index) => (
-          <Fragment key={index}>
-            <li class="reshard-step">
-              <StepText step={step} dark={dark} />
-            </li>
-            <li class="thumbnail">
-              <Thumbnail layout={step.after} name={index === steps.length - 1 ? "B" : ""} dark={dark} />
-            </li>
-          </Fragment>
-        ))}
-        {steps.length === 0 && (
-          <Fragment>
-            <li class="reshard-step">
-              <p class="step-kind">nothing</p>
-              <Arrow />
-            </li>
-            <li class="thumbnail">
-              <Thumbnail layout={after} name="B" dark={dark} />
-            </li>
-          </Fragment>
-        )}
-      </ol>
+      <div class="reshard-scroll" tabIndex={0} role="group" aria-label="Layouts and the collectives between them">
+        <ol class="reshard-steps">
+          <li class="thumbnail">
+            <Thumbnail layout={before} name="A" dark={dark} />
+          </li>
+          {steps.map((step, index) => (
+            <Fragment key={index}>
+              <li class="reshard-step">
+                <StepText step={step} dark={dark} />
+              </li>
+              <li class="thumbnail">
+                <Thumbnail layout={step.after} name={index === steps.length - 1 ? "B" : ""} dark={dark} />
+              </li>
+            </Fragment>
+          ))}
+          {steps.length === 0 && (
+            <Fragment>
+              <li class="reshard-step">
+                <p class="step-kind">nothing</p>
+                <Arrow />
+              </li>
+              <li class="thumbnail">
+                <Thumbnail layout={after} name="B" dark={dark} />
+              </li>
+            </Fragment>
+          )}
+        </ol>
+      </div>
     </section>
   );
 }
@@ -121,7 +123,7 @@ function Thumbnail({ layout, name, dark }: { layout: Layout; name: string; dark:
       />
       <figcaption>
         {name && <strong>{name} </strong>}
-        <code>{`${layout.spec}`}</code> {bytesText(layout.bytesPerDevice)}
+        <code>{`${layout.spec}`}</code> <span class="nowrap">{bytesText(layout.bytesPerDevice)}</span>
       </figcaption>
     </figure>
   );

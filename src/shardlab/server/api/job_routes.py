@@ -49,7 +49,7 @@ def job_view(job: Job, service: JobService) -> JobView:
         kind=job.kind,
         state=job.state,
         position=job.position,
-        is_starting=job.state == "queued" and service.is_starting,
+        is_starting=service.is_waiting_for_start(job),
         is_cancel_requested=job.is_cancel_requested,
         progress=job.progress,
         result=job.result,

@@ -100,6 +100,12 @@ def explain_exception(error: BaseException) -> ProgramError:
             line=line,
             fix="return a result instead.",
         )
+    if line is None:  # not an error of the program, so a fault of ours
+        return ProgramError(
+            kind="internal",
+            message=f"Something failed in shardlab itself ({type(error).__name__}).",
+            fix="try another program or other options.",
+        )
     text = str(error).strip()
     message = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return ProgramError(kind="exception", message=message, line=line)

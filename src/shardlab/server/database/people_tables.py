@@ -62,21 +62,6 @@ class ApiTokenRow(Base):
     last_used: Mapped[float | None]
 
 
-class PasskeyRow(Base):
-    """A passkey (WebAuthn credential) of a person."""
-
-    __tablename__ = "passkey"
-    __table_args__ = (Index("ix_passkey_person", "person"),)
-
-    id: Mapped[int] = mapped_column(primary_key=True)
-    person: Mapped[_PersonKey]
-    label: Mapped[str] = mapped_column(String(60))
-    credential_id: Mapped[bytes] = mapped_column(LargeBinary, unique=True)
-    credential: Mapped[bytes] = mapped_column(LargeBinary)  # with the public key
-    sign_count: Mapped[int]
-    created: Mapped[float]
-
-
 class RateLimitRow(Base):
     """How often something was requested in the current window of time."""
 
@@ -85,21 +70,6 @@ class RateLimitRow(Base):
     subject: Mapped[str] = mapped_column(String(120), primary_key=True)
     window: Mapped[int]  # number of the window since 1970
     n_requests: Mapped[int]
-
-
-class CatalogueRow(Base):
-    """Problems that a teacher uploaded. They are used once an admin has approved them."""
-
-    __tablename__ = "catalogue"
-    __table_args__ = (_NEVER_REUSED,)
-
-    id: Mapped[int] = mapped_column(primary_key=True)
-    person: Mapped[_PersonKey]
-    title: Mapped[str] = mapped_column(String(80))
-    folder: Mapped[str] = mapped_column(String(40), unique=True)  # its name in the data folder
-    n_problems: Mapped[int]
-    uploaded: Mapped[float]
-    approved: Mapped[float | None]
 
 
 class ClassRow(Base):
@@ -113,7 +83,6 @@ class ClassRow(Base):
     title: Mapped[str] = mapped_column(String(80))
     created: Mapped[float]
     join_nonce: Mapped[str] = mapped_column(String(40))  # part of the join link; empty: closed
-    catalogue: Mapped[int | None] = mapped_column(ForeignKey("catalogue.id", ondelete="SET NULL"))
 
 
 class ClassMemberRow(Base):

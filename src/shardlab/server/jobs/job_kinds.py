@@ -194,6 +194,5 @@ _KINDS: dict[JobKind, Callable[[ClaimedJob, JobContext], JobOutcome]] = {
     "judge": _judge,
     "replay": _replay,
     "edits": _run_confined_kind,
-    "plan": _run_confined_kind,
     "advice": _run_confined_kind,
 }

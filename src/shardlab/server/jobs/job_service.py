@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator
 
 from shardlab.server.database.engine import Database
-from shardlab.server.jobs.queue import Job, JobKind, JsonObject
+from shardlab.server.jobs.queue import LAB_KINDS, Job, JobKind, JsonObject
 from shardlab.server.jobs.sql_queue import SqlJobQueue
 from shardlab.server.jobs.worker_messages import WorkerOptions
 from shardlab.server.jobs.worker_supervisor import WorkerStatus, WorkerSupervisor
@@ -61,6 +61,14 @@ class JobService:
     def is_starting(self) -> bool:
         """Return whether no worker is ready to take a job."""
         return all(status.state != "ready" for status in self.worker_status)
+
+    def is_waiting_for_start(self, job: Job) -> bool:
+        """Return whether a job waits because no worker is ready for its kind yet."""
+        if job.state != "queued":
+            return False
+        if job.kind in LAB_KINDS:
+            return self.is_starting
+        return not any(status.can_judge for status in self.worker_status)
 
     def submit(
         self, person: int, kind: JobKind, payload: JsonObject, *, key: str | None = None

@@ -6,12 +6,14 @@ workers on other machines; nothing else knows where they run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-JobKind = Literal["record", "edits", "judge", "replay", "plan", "advice", "debug_case"]
+JobKind = Literal["record", "edits", "judge", "replay", "advice", "debug_case"]
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]
+# Run in the lab's sandbox alone; every other kind needs the judge's.
+LAB_KINDS: frozenset[JobKind] = frozenset({"record", "edits", "advice", "debug_case"})
 END_STATES: frozenset[JobState] = frozenset({"done", "failed", "cancelled"})
 JsonObject = dict[str, Any]
 
@@ -131,8 +133,11 @@ class JobQueue(Protocol):
         """Cancel a queued job at once; ask the worker of a running one to end it."""
         ...
 
-    def claim(self, worker: str) -> ClaimedJob | None:
-        """Return the next job, which this worker then runs; None if there is none."""
+    def claim(self, worker: str, kinds: Collection[JobKind] | None = None) -> ClaimedJob | None:
+        """Return the next job, which this worker then runs; None if there is none.
+
+        A worker that can do some `kinds` only gets the next one of these.
+        """
         ...
 
     def renew(self, claims: Iterable[ClaimedJob]) -> list[ClaimedJob]:

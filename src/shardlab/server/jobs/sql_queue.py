@@ -14,7 +14,7 @@ import json
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, cast
 
 from sqlalchemy import ColumnElement, and_, delete, func, or_, select
@@ -134,12 +134,12 @@ class SqlJobQueue:
 
     # --------------------------------------------------------------------- the worker's side
 
-    def claim(self, worker: str) -> ClaimedJob | None:
-        if not self._has_claimable_job():
+    def claim(self, worker: str, kinds: Collection[JobKind] | None = None) -> ClaimedJob | None:
+        if not self._has_claimable_job(kinds):
             return None
         with self._database.write() as session:
             self._requeue_expired(session)
-            row = self._next_row(session)
+            row = self._next_row(session, kinds)
             if row is None:
                 return None
             turn = session.get(QueueTurnRow, row.person)
@@ -264,9 +264,11 @@ class SqlJobQueue:
         else:
             row.turn = max(row.turn, smallest)
 
-    def _has_claimable_job(self) -> bool:
+    def _has_claimable_job(self, kinds: Collection[JobKind] | None) -> bool:
         """Return whether a claim can succeed, without the lock that a claim takes."""
         is_claimable = or_(JobRow.state == "queued", self._is_expired())
+        if kinds is not None:
+            is_claimable = is_claimable & JobRow.kind.in_(kinds)
         with self._database.read() as session:
             return session.scalar(select(JobRow.number).where(is_claimable).limit(1)) is not None
 
@@ -292,9 +294,12 @@ class SqlJobQueue:
             row.state, row.started = "queued", None
             session.flush()
 
-    def _next_row(self, session: Session) -> JobRow | None:
-        order = _served_order(session)
-        return session.get(JobRow, order[0]) if order else None
+    def _next_row(self, session: Session, kinds: Collection[JobKind] | None) -> JobRow | None:
+        for number in _served_order(session):
+            row = session.get(JobRow, number)
+            if row is not None and (kinds is None or row.kind in kinds):
+                return row
+        return None
 
     def _position(self, session: Session, row: JobRow) -> int | None:
         if row.state != "queued":

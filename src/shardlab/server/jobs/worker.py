@@ -18,11 +18,12 @@ from pathlib import Path
 
 from shardlab.course.cancellable_pool import CancellablePool
 from shardlab.errors import LabError
+from shardlab.judge.worker_pool import open_worker_pool
 from shardlab.sandbox.process import ProcessEnded, SandboxPool
-from shardlab.server.confined.lab_pool import open_lab_pool
+from shardlab.server.confined.lab_pool import StagedPool, open_lab_pool
 from shardlab.server.database.engine import Database, open_database
 from shardlab.server.jobs.job_kinds import JobContext, run_job
-from shardlab.server.jobs.queue import ClaimedJob, JobError, JobOutcome, JsonObject
+from shardlab.server.jobs.queue import LAB_KINDS, ClaimedJob, JobError, JobOutcome, JsonObject
 from shardlab.server.jobs.sql_queue import LEASE_SECONDS, SqlJobQueue
 from shardlab.server.jobs.worker_messages import WorkerEvent, WorkerOptions
 
@@ -58,7 +59,7 @@ class Worker:
 
     def run(self, requests_fd: int) -> None:
         """Work until the web process closes the pipe, or ends."""
-        pool: SandboxPool | None = None
+        pool: StagedPool | None = None
         threading.Thread(target=self._listen, args=(requests_fd,), daemon=True).start()
         try:
             pool = self._open_pool()
@@ -70,19 +71,37 @@ class Worker:
             if pool is not None:
                 pool.close()
 
-    def _open_pool(self) -> SandboxPool:
-        # The store has the seeds of the hidden cases, a catalogue the reference solutions.
-        catalogue = self._options.catalogue
-        hidden = [self._options.data_folder, *([catalogue] if catalogue else [])]
+    def _open_pool(self) -> StagedPool:
         try:
-            pool = open_lab_pool(hidden, at_least=self._options.minimum_level)
+            lab = open_lab_pool(self._hidden_paths(), at_least=self._options.minimum_level)
         except LabError as error:
-            self._send(WorkerEvent(kind="failed", text=f"{error.what} {error.where or ''}".strip()))
+            self._send_failed(error)
             raise SystemExit(3) from None
-        self._send(WorkerEvent(kind="ready", text=pool.level))
+        pool = StagedPool(lab)
+        self._send(WorkerEvent(kind="ready", text=lab.level))
+        threading.Thread(target=self._open_judge, args=(pool,), daemon=True).start()
         return pool
 
-    def _work(self, pool: SandboxPool) -> None:
+    def _open_judge(self, pool: StagedPool) -> None:
+        hidden = self._hidden_paths()
+        try:
+            pool.add_judge(open_worker_pool(None, hidden, at_least=self._options.minimum_level))
+        except LabError as error:
+            self._send_failed(error)
+            self._is_stopping = True  # the web process starts another worker, later and later
+        else:
+            self._send(WorkerEvent(kind="can_judge", text=pool.level))
+        self._wake()
+
+    def _hidden_paths(self) -> list[str]:
+        # The store has the seeds of the hidden cases, a catalogue the reference solutions.
+        catalogue = self._options.catalogue
+        return [self._options.data_folder, *([catalogue] if catalogue else [])]
+
+    def _send_failed(self, error: LabError) -> None:
+        self._send(WorkerEvent(kind="failed", text=f"{error.what} {error.where or ''}".strip()))
+
+    def _work(self, pool: StagedPool) -> None:
         threads = [
             threading.Thread(target=self._run_slot, args=(pool,), name=f"slot {number}")
             for number in range(self._options.n_slots)
@@ -103,11 +122,12 @@ class Worker:
 
     # ------------------------------------------------------------------------------- one job
 
-    def _run_slot(self, pool: SandboxPool) -> None:
+    def _run_slot(self, pool: StagedPool) -> None:
         while not self._is_stopping:
             n_wakeups = self._n_wakeups
             try:
-                claim = self._queue.claim(self._options.name)
+                kinds = None if pool.can_judge else LAB_KINDS
+                claim = self._queue.claim(self._options.name, kinds)
                 if claim is not None:
                     self._run_claim(claim, pool)
                     continue

@@ -37,11 +37,12 @@ class WorkerOptions:
 class WorkerEvent:
     """Something that the web process shows or passes on.
 
-    `ready`: the sandbox is open, `text` is its level. `failed`: it cannot be opened, `text` says
-    why. `changed`: the job `text` has changed in the database.
+    `ready`: programs can run, `text` is the level of the sandbox. `can_judge`: submissions can be
+    judged too. `failed`: a sandbox cannot be opened, `text` says why. `changed`: the job `text` has
+    changed in the database.
     """
 
-    kind: Literal["ready", "failed", "changed"]
+    kind: Literal["ready", "can_judge", "failed", "changed"]
     text: str
 
     def to_line(self) -> bytes:

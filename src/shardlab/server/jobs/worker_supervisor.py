@@ -29,6 +29,7 @@ class WorkerStatus:
     """What the pages say about one worker process."""
 
     state: Literal["starting", "ready", "failed"] = "starting"
+    can_judge: bool = False  # ready for submissions too, a few seconds later
     level: str = ""  # of the sandbox
     failure: str = ""
     pid: int = 0
@@ -125,7 +126,7 @@ class WorkerSupervisor:
         if not self._is_stopping.is_set():
             _LOG.warning("a worker process ended (exit code %d); another one starts", code)
             if self.status.state != "failed":
-                self.status = replace(self.status, state="starting")
+                self.status = replace(self.status, state="starting", can_judge=False)
 
     def _read_events(self, stream: IO[bytes]) -> None:
         for line in stream:
@@ -136,6 +137,8 @@ class WorkerSupervisor:
             if event.kind == "ready":
                 self.status = replace(self.status, state="ready", level=event.text, failure="")
                 self._is_settled.set()
+            elif event.kind == "can_judge":
+                self.status = replace(self.status, can_judge=True)
             elif event.kind == "failed":
                 self.status = replace(self.status, state="failed", failure=event.text)
                 self._is_settled.set()

@@ -19,7 +19,12 @@ def show_health(request: Request) -> JSONResponse:
     """Return 200 while pages are served; `workers` says whether programs can run."""
     service: JobService = request.app.state.jobs
     workers: list[dict[str, Any]] = [
-        {"state": status.state, "level": status.level, "failure": status.failure}
+        {
+            "state": status.state,
+            "can_judge": status.can_judge,
+            "level": status.level,
+            "failure": status.failure,
+        }
         for status in service.worker_status
     ]
     content = {

@@ -5,7 +5,7 @@ With scripts `web/src/explorer` takes its place and computes the same in the bro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Annotated
 
@@ -68,7 +68,7 @@ def show_layout(
 def make_layout_page(*, mesh: str, array: str, spec: str, to: str) -> LayoutPage:
     """Return the page of four texts; an invalid text becomes the page's error."""
     mesh, array, spec, to = (text[:MAX_TEXT] for text in (mesh, array, spec, to))
-    texts = {"mesh": mesh, "array": array, "spec": spec, "to": to}
+    page = LayoutPage(mesh=mesh, array=array, spec=spec, to=to)
     try:
         shape, dtype = parse_array(array)
         if prod(shape) >= _LARGEST_ARRAY:
@@ -80,9 +80,9 @@ def make_layout_page(*, mesh: str, array: str, spec: str, to: str) -> LayoutPage
         target = layout(shape, to, source.mesh, dtype) if to else None
         picture = layout_picture(source)
     except LabError as error:
-        return LayoutPage(**texts, error=error)
-    return LayoutPage(
-        **texts,
+        return replace(page, error=error)
+    return replace(
+        page,
         facts=picture.facts,
         picture=svg_data_url(source.svg()),
         target_picture="" if target is None else svg_data_url(target.svg()),

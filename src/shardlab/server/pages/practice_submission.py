@@ -18,9 +18,8 @@ from starlette.responses import StreamingResponse
 
 from shardlab.course.store import Submission
 from shardlab.course.workbook import Workbook
-from shardlab.judge.counterexample_picture import counterexample_picture
+from shardlab.judge.counterexample_svg import counterexample_svg
 from shardlab.judge.judgement import Judgement
-from shardlab.render.svg import picture_svg
 from shardlab.server.form_reading import Form, text_field
 from shardlab.server.jobs.queue import Job, JobKind, JsonObject, QueueFull
 from shardlab.server.page_rendering import render_page, render_text
@@ -352,7 +351,7 @@ def draw_counterexample(request: Request, slug: str, number: int) -> Response:
     case = judgement.counterexample if judgement is not None else None
     if case is None or not case.facts.get("outputs"):
         raise HTTPException(404, "This submission has no failing case to draw.")
-    svg = picture_svg(counterexample_picture(case))
+    svg = counterexample_svg(case)
     return Response(svg, media_type="image/svg+xml", headers=_PICTURE_HEADERS)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import gzip
-import io
 import json
 import zipfile
 import zlib
@@ -19,7 +18,6 @@ from sqlalchemy.orm import Session
 
 from shardlab.server.database.engine import Database
 from shardlab.server.database.people_tables import (
-    CatalogueRow,
     PersonRow,
     RateLimitRow,
     SourceRow,
@@ -32,7 +30,7 @@ from shardlab.server.person import Person
 EXPORT_FORMAT = "shardlab-account"
 EXPORT_VERSION = 1
 # What proves who somebody is stays on the server: an export lies about in download folders.
-SECRET_COLUMNS = frozenset({"password_hash", "token_hash", "join_nonce", "credential"})
+SECRET_COLUMNS = frozenset({"password_hash", "token_hash", "join_nonce"})
 
 
 def person_tables() -> tuple[Table, ...]:
@@ -108,15 +106,12 @@ class PersonData:
                 name = f"submissions/{row['problem']}/{row['number']:06}-{row['kind']}.py"
                 archive.writestr(name, source)
 
-    def delete(self, person: Person) -> tuple[str, ...]:
-        """Delete every row of a person; return the folders of catalogues to remove.
+    def delete(self, person: Person) -> None:
+        """Delete every row of a person.
 
         One transaction: an account is there with everything, or it is gone with everything.
         """
         with self._database.write() as session:
-            folders = session.scalars(
-                select(CatalogueRow.folder).where(CatalogueRow.person == person.id)
-            ).all()
             for table in reversed(person_tables()):
                 session.execute(delete(table).where(table.c.person == person.id))
             # Whatever else refers to the person goes by ON DELETE CASCADE.
@@ -127,7 +122,6 @@ class PersonData:
             session.execute(
                 delete(RateLimitRow).where(RateLimitRow.subject.endswith(suffix, autoescape=True))
             )
-        return tuple(folders)
 
 
 def _exported_row(row: dict[str, Any]) -> dict[str, Any]:
@@ -152,10 +146,3 @@ def _exported_value(value: Any) -> Any:
 
 def _from_base64(value: dict[str, str]) -> bytes:
     return base64.b64decode(value["base64"])
-
-
-def export_bytes(data: PersonData, person: Person) -> bytes:
-    """Return the zip file of an export."""
-    file = io.BytesIO()
-    data.write_zip(person, file)
-    return file.getvalue()

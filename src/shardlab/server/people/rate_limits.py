@@ -37,7 +37,6 @@ PASSWORD_CHECK = RateLimit(name="password check", n_requests=10, seconds=900)
 SUBMISSIONS = RateLimit(name="submissions", n_requests=30, seconds=60)
 SUBMISSIONS_HOURLY = RateLimit(name="submissions hourly", n_requests=600, seconds=3600)
 EXPORTS = RateLimit(name="exports", n_requests=20, seconds=3600)
-UPLOADS = RateLimit(name="uploads", n_requests=20, seconds=3600)
 
 
 class TooManyRequests(Exception):

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from sqlalchemy import func, select
 
 from shardlab.server.database.engine import Database
-from shardlab.server.database.people_tables import PersonRow
+from shardlab.server.database.people_tables import PersonRow, SubmissionRow
 from shardlab.server.database.tables import JobRow, RecordingRow
 from shardlab.server.people.accounts import Accounts
 from shardlab.server.people.classes import Classes
@@ -21,8 +19,6 @@ from shardlab.server.people.rate_limits import RateLimits
 from shardlab.server.people.sessions import ApiTokens, Sessions
 from shardlab.server.person import Person
 from shardlab.server.settings import ServerSettings
-
-CATALOGUES_FOLDER = "catalogues"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,12 +52,17 @@ class People:
     limits: RateLimits
     data: PersonData
     database: Database
-    catalogues_folder: Path
 
     def owner_of_job(self, job_id: str) -> int | None:
         """Return whose job it is; None if there is no such job."""
         with self.database.read() as session:
             return session.scalar(select(JobRow.person).where(JobRow.id == job_id))
+
+    def owner_of_submission(self, number: int) -> int | None:
+        """Return whose submission it is; None if there is no such submission."""
+        with self.database.read() as session:
+            query = select(SubmissionRow.person).where(SubmissionRow.number == number)
+            return session.scalar(query)
 
     def owner_of_recording(self, recording_id: str) -> int | None:
         """Return whose recording it is; None if there is no such recording."""
@@ -106,10 +107,9 @@ class People:
         )
 
     def delete_account(self, person: Person) -> None:
-        """Delete a person with all rows and files. Raises `Refusal` for the last admin."""
+        """Delete a person with everything of theirs. Raises `Refusal` for the last admin."""
         self.accounts.check_can_leave(person)
-        for folder in self.data.delete(person):
-            shutil.rmtree(self.catalogues_folder / folder, ignore_errors=True)
+        self.data.delete(person)
 
 
 def _error_message(error: str | None) -> str:
@@ -129,5 +129,4 @@ def open_people(
         limits=limits,
         data=PersonData(database),
         database=database,
-        catalogues_folder=settings.data_folder / CATALOGUES_FOLDER,
     )

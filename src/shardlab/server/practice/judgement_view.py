@@ -12,6 +12,7 @@ from shardlab._text.printable import printable_data, printable_lines, printable_
 from shardlab._text.units import count_text
 from shardlab.catalogue.problem import Problem
 from shardlab.errors import LabError
+from shardlab.judge.counterexample_json import counterexample_json
 from shardlab.judge.debug_output import DebugOutput, debug_output_title
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.judge.verdict import VERDICTS, Verdict
@@ -90,15 +91,24 @@ class PartView:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ElementView:
+    """One element of a device's shard, and what it should be if it is wrong."""
+
+    holds: str
+    expected: str  # empty if it is right
+
+
+@dataclass(frozen=True, kw_only=True)
 class DeviceView:
     """What one device holds in the failing case."""
 
     device: int
     place: str
     index: str
+    state: str  # right, wrong, or open if many values would be right
     holds: str
     expected: str
-    is_wrong: bool | None  # None: many values would be right
+    rows: tuple[tuple[ElementView, ...], ...]  # of a shard that is small enough; else empty
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,22 +341,19 @@ def _collectives_text(collectives: Sequence[Mapping[str, Any]]) -> str:
 def _view_failing_case(case: CaseResult | None, problem: Problem | None) -> FailingCaseView | None:
     if case is None:
         return None
-    # Values and names come from the submission.
-    facts = printable_data(case.facts)
-    outputs = tuple(_view_output(output) for output in facts.get("outputs", ()))
+    data = counterexample_json(case)
     return FailingCaseView(
-        call=facts.get("call", case.name),
+        call=data["call"],
         mesh=case.mesh,
-        inputs=tuple((value["name"], value["text"]) for value in facts.get("inputs", ())),
-        expected=facts.get("expected", ""),
-        returned=facts.get("got", ""),
-        collectives=_collectives_text(facts.get("collectives", ())),
-        outputs=outputs,
-        is_right_everywhere=bool(outputs)
-        and all(device.is_wrong is False for out in outputs for device in out.devices),
+        inputs=tuple((value["name"], value["text"]) for value in data["inputs"]),
+        expected=data["expected"],
+        returned=data["returned"],
+        collectives=_collectives_text(data["collectives"]),
+        outputs=tuple(map(_view_output, data["outputs"])),
+        is_right_everywhere=data["is_right_everywhere"],
         verdicts=tuple(_view_verdict(verdict, "") for verdict in case.verdicts),
         # A plain value has no run on devices; older judgements do not say how inputs were drawn.
-        can_debug=bool(facts.get("draw")) and _is_program(problem, case.part),
+        can_debug=bool(case.facts.get("draw")) and _is_program(problem, case.part),
     )
 
 
@@ -356,25 +363,40 @@ def _is_program(problem: Problem | None, part: int) -> bool:
 
 
 def _view_output(output: Mapping[str, Any]) -> OutputView:
-    devices = tuple(
-        DeviceView(
-            device=device["device"],
-            place=device["place"],
-            index=device["index"],
-            holds=device["holds"],
-            expected=device["should"] if device["is_wrong"] else "",
-            is_wrong=device["is_wrong"],
-        )
-        for device in output["devices"]
-    )
+    devices = tuple(map(_view_device, output["devices"]))
     return OutputView(
         name=output["name"],
         array=output["array"],
         expected=output["expected"],
-        spec=output["asked"],
+        spec=output["spec"],
         devices=devices,
         n_hidden=output["n_devices"] - len(devices),
     )
+
+
+def _view_device(device: Mapping[str, Any]) -> DeviceView:
+    return DeviceView(
+        device=device["device"],
+        place=device["place"],
+        index=device["index"],
+        state=device["state"],
+        holds=device["holds"],
+        expected=device["expected"] if device["state"] == "wrong" else "",
+        rows=_element_rows(device["elements"]),
+    )
+
+
+def _element_rows(elements: Mapping[str, Any] | None) -> tuple[tuple[ElementView, ...], ...]:
+    """Return the elements of a shard as a table; nothing for a scalar or a large shard."""
+    if not elements or not elements["shape"] or len(elements["shape"]) > 2:
+        return ()
+    wrong = set(elements["wrong"])
+    cells = [
+        ElementView(holds=holds, expected=elements["expected"][n] if n in wrong else "")
+        for n, holds in enumerate(elements["holds"])
+    ]
+    n_columns = elements["shape"][-1] or 1
+    return tuple(tuple(cells[n : n + n_columns]) for n in range(0, len(cells), n_columns))
 
 
 def _view_printed(judgement: Judgement, has_parts: bool) -> Iterator[PrintedView]:

@@ -118,7 +118,7 @@ def _markdown() -> MarkdownIt:
     markdown.validateLink = _is_allowed_link  # type: ignore[method-assign]
     markdown.add_render_rule("fence", _render_fence)
     markdown.add_render_rule("link_open", _render_link)
-    markdown.add_render_rule("table_open", lambda *_: '<div class="table-scroll"><table>\n')
+    markdown.add_render_rule("table_open", lambda *_: '<div class="table-scroll" tabindex="0"><table>\n')
     markdown.add_render_rule("table_close", lambda *_: "</table></div>\n")
     markdown.add_render_rule("heading_open", _render_heading)
     return markdown

@@ -14,6 +14,7 @@ down_revision = "0001"
 def upgrade() -> None:
     """Create the tables."""
     _create_accounts()
+    _create_submissions()
     _create_practice()
     _create_classes()
 
@@ -65,22 +66,6 @@ def _create_accounts() -> None:
     )
     op.create_index("ix_api_token_person", "api_token", ["person"])
     op.create_table(
-        "passkey",
-        sa.Column("id", sa.Integer(), nullable=False),
-        sa.Column("person", sa.Integer(), nullable=False),
-        sa.Column("label", sa.String(60), nullable=False),
-        sa.Column("credential_id", sa.LargeBinary(), nullable=False),
-        sa.Column("credential", sa.LargeBinary(), nullable=False),
-        sa.Column("sign_count", sa.Integer(), nullable=False),
-        sa.Column("created", sa.Double(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["person"], ["person.id"], name="fk_passkey_person", ondelete="CASCADE"
-        ),
-        sa.PrimaryKeyConstraint("id", name="pk_passkey"),
-        sa.UniqueConstraint("credential_id", name="uq_passkey_credential_id"),
-    )
-    op.create_index("ix_passkey_person", "passkey", ["person"])
-    op.create_table(
         "rate_limit",
         sa.Column("subject", sa.String(120), nullable=False),
         sa.Column("window", sa.Integer(), nullable=False),
@@ -89,7 +74,7 @@ def _create_accounts() -> None:
     )
 
 
-def _create_practice() -> None:
+def _create_submissions() -> None:
     op.create_table(
         "source",
         sa.Column("digest", sa.String(64), nullable=False),
@@ -133,6 +118,9 @@ def _create_practice() -> None:
         ),
         sa.PrimaryKeyConstraint("submission", name="pk_judgement"),
     )
+
+
+def _create_practice() -> None:
     op.create_table(
         "progress",
         sa.Column("id", sa.Integer(), nullable=False),
@@ -171,32 +159,12 @@ def _create_practice() -> None:
 
 def _create_classes() -> None:
     op.create_table(
-        "catalogue",
-        sa.Column("id", sa.Integer(), nullable=False),
-        sa.Column("person", sa.Integer(), nullable=False),
-        sa.Column("title", sa.String(80), nullable=False),
-        sa.Column("folder", sa.String(40), nullable=False),
-        sa.Column("n_problems", sa.Integer(), nullable=False),
-        sa.Column("uploaded", sa.Double(), nullable=False),
-        sa.Column("approved", sa.Double(), nullable=True),
-        sa.ForeignKeyConstraint(
-            ["person"], ["person.id"], name="fk_catalogue_person", ondelete="CASCADE"
-        ),
-        sa.PrimaryKeyConstraint("id", name="pk_catalogue"),
-        sa.UniqueConstraint("folder", name="uq_catalogue_folder"),
-        sqlite_autoincrement=True,
-    )
-    op.create_table(
         "course_class",
         sa.Column("id", sa.Integer(), nullable=False),
         sa.Column("person", sa.Integer(), nullable=False),
         sa.Column("title", sa.String(80), nullable=False),
         sa.Column("created", sa.Double(), nullable=False),
         sa.Column("join_nonce", sa.String(40), nullable=False),
-        sa.Column("catalogue", sa.Integer(), nullable=True),
-        sa.ForeignKeyConstraint(
-            ["catalogue"], ["catalogue.id"], name="fk_course_class_catalogue", ondelete="SET NULL"
-        ),
         sa.ForeignKeyConstraint(
             ["person"], ["person.id"], name="fk_course_class_person", ondelete="CASCADE"
         ),

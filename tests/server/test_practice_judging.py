@@ -8,11 +8,12 @@ import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from lab_server import PATIENCE_SECONDS, LabServer
-from plain_browser import PROBLEMS
 
+PROBLEMS = Path(__file__).parents[2] / "src" / "shardlab" / "catalogue" / "problems"
 PSUM = PROBLEMS / "c-collectives" / "shard-map-psum"
 PRINTING = """
 import jax
@@ -38,8 +39,9 @@ def shard_map_psum(x, mesh=None):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    with LabServer(tmp_path_factory.mktemp("judged")) as server:
-        server.folder = tmp_path_factory.getbasetemp() / "judged0"
+    folder = tmp_path_factory.mktemp("judged")
+    with LabServer(folder) as server:
+        server.folder = folder
         yield server
 
 

@@ -1,0 +1,126 @@
+"""The story of the planner: sliders, two plans side by side, own files, the ranking of meshes."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from browser.conftest import NARROW, WIDE
+
+LLAMA = (
+    "/plan?model=llama3-70b&mesh=fsdp=64,tensor=8&strategy=fsdp%2Btensor&optimizer=adamw"
+    "&batch=1024&sequence=8192&hardware=tpu-v5p"
+)
+
+
+def open_planner(open_visit, path=LLAMA, **options):
+    visit = open_visit(**options)
+    page = visit.open(path)
+    page.locator(".verdict").wait_for()
+    return visit, page
+
+
+def verdict_is(page, text):
+    page.wait_for_function(
+        "text => document.querySelector('.verdict')?.textContent.includes(text)", arg=text
+    )
+
+
+def test_a_slider_changes_the_plan(open_visit):
+    visit, page = open_planner(open_visit)
+    verdict_is(page, "fits: 36.6 GB of 96.0 GB on each of 512 tpu-v5p")
+    page.get_by_label("Size of mesh axis fsdp, as a power of two").fill("4")
+    verdict_is(page, "on each of 128 tpu-v5p")
+    assert page.input_value("#mesh") == "fsdp=16,tensor=8"
+    visit.check()
+
+
+def test_a_pinned_plan_is_compared_and_stays_in_the_url(open_visit):
+    visit, page = open_planner(open_visit)
+    page.get_by_role("button", name="Pin this plan").click()
+    page.select_option("#optimizer", "adafactor")
+    page.locator(".kinds td.less").first.wait_for()
+    assert "optimizer: adamw adafactor" in page.locator(".pin-text").inner_text()
+    assert page.locator(".memory-bar").count() == 2
+    page.wait_for_function("() => location.search.includes('pin=')")
+    assert "optimizer=adamw" in parse_qs(urlsplit(page.url).query)["pin"][0]
+    differences = page.locator(".kinds td.less").all_inner_texts()
+    page.reload()
+    page.locator(".kinds td.less").first.wait_for()
+    assert page.locator(".kinds td.less").all_inner_texts() == differences
+    page.get_by_role("button", name="Unpin").click()
+    assert page.locator(".memory-bar").count() == 1
+    visit.check()
+
+
+def test_the_table_sorts_by_a_column(open_visit):
+    visit, page = open_planner(open_visit)
+    names = page.locator(".tensors tbody th code")
+    page.get_by_role("button", name="Tensor", exact=True).click()
+    texts = names.all_inner_texts()
+    assert texts == sorted(texts)
+    header = page.locator('.tensors th[aria-sort="ascending"]')
+    assert "Tensor" in header.inner_text()
+    visit.check()
+
+
+def test_an_error_is_explained_and_the_last_plan_stays(open_visit):
+    _, page = open_planner(open_visit)
+    page.fill("#mesh", "fsdp=64")
+    page.locator(".message.bad").wait_for()
+    assert "needs a mesh axis for its part 'tensor'" in page.locator(".message.bad").inner_text()
+    assert page.locator(".verdict").is_visible()
+
+
+def test_an_uploaded_file_sends_its_header_alone(open_visit, tmp_path):
+    tensor = {"dtype": "F32", "shape": [1024, 1024], "data_offsets": [0, 4194304]}
+    header = json.dumps({"mlp.up.weight": tensor}).encode()
+    path = tmp_path / "own.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + b"\x07" * 4194304)
+    visit, page = open_planner(open_visit, "/plan?mesh=fsdp=4&strategy=fsdp&model=llama3-8b")
+    with page.expect_request("**/api/v1/plans") as sent:
+        page.set_input_files("#files", str(path))
+    assert len(sent.value.post_data) < 1000
+    page.locator(".summary", has_text="own,").wait_for()
+    assert page.locator(".tensors tbody code").first.inner_text() == "mlp.up.weight"
+    visit.check()
+
+
+def test_the_ranking_of_meshes_can_be_used(open_visit):
+    visit, page = open_planner(open_visit, LLAMA.replace("llama3-70b", "llama3-8b"))
+    page.fill("#advice-devices", "8")
+    page.get_by_role("button", name="Rank meshes and strategies").click()
+    first = page.locator(".ranking tbody tr").first
+    first.wait_for(timeout=120_000)
+    mesh = first.locator("code").inner_text()
+    first.get_by_role("button").click()
+    verdict_is(page, "on each of 8 tpu-v5p")
+    assert page.input_value("#mesh") == mesh
+    visit.check()
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("fits", LLAMA),
+        (
+            "does-not-fit",
+            "/plan?model=mixtral-8x7b&mesh=fsdp=8&strategy=data-parallel&optimizer=adamw"
+            "&batch=16&sequence=4096&hardware=h100",
+        ),
+        ("many-tensors", "/plan?model=deepseek-v3&mesh=fsdp=256&strategy=fsdp&hardware=h200"),
+        ("pinned", LLAMA + "&pin=model%3Dllama3-8b%26mesh%3Dfsdp%3D8%26strategy%3Dfsdp"),
+    ],
+)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_every_plan_fits_the_screen_and_is_accessible(open_visit, name, path, scheme, viewport):
+    visit, page = open_planner(open_visit, path, scheme=scheme, viewport=viewport)
+    page.wait_for_load_state("networkidle")
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    assert visit.find_accessibility_faults() == []
+    size = "wide" if viewport == WIDE else "narrow"
+    visit.take_screenshot(f"plan-{name}-{size}-{scheme}")
+    visit.check()

@@ -1,0 +1,46 @@
+"""Practice in Chromium: solve a problem, see why a wrong solution is wrong, open it in the lab."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import Page, expect
+
+from shardlab.catalogue.tracks import load_catalogue
+
+LIMIT_MS = 90_000  # ends a hang; judging takes seconds on an idle machine
+
+
+def write_solution(page: Page, source: str) -> None:
+    page.get_by_role("textbox", name=re.compile(r"^solution\.py")).click()
+    page.keyboard.press("Control+a")
+    page.keyboard.insert_text(source)
+
+
+def catalogue_file(slug: str, name: str) -> str:
+    problem = load_catalogue().load_problem(slug)
+    return (problem.folder / name).read_text("utf-8")
+
+
+def test_a_newcomer_solves_the_first_seed_problem(open_visit):
+    visit = open_visit()
+    page = visit.open("/practice/replicated-sharding")
+    write_solution(page, catalogue_file("replicated-sharding", "solution.py"))
+    page.get_by_role("button", name="Submit all cases").click()
+    result = page.get_by_role("region", name="Result")
+    expect(result.get_by_text("Solved").first).to_be_visible(timeout=LIMIT_MS)
+    visit.take_screenshot("practice-solved")
+    page.goto(visit.url + "/practice")
+    expect(page.get_by_text("1 of 37 solved")).to_be_visible()
+    visit.check()
+
+
+def test_a_wrong_solution_of_the_fourth_seed_problem_is_explained(open_visit):
+    visit = open_visit()
+    page = visit.open("/practice/shard-map-psum")
+    write_solution(page, catalogue_file("shard-map-psum", "wrong/check_turned_off.py"))
+    page.keyboard.press("Control+Shift+Enter")
+    result = page.get_by_role("region", name="Result")
+    expect(result).to_contain_text("psum", timeout=LIMIT_MS)
+    visit.take_screenshot("practice-wrong")
+    visit.check()
