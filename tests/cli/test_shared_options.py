@@ -50,7 +50,7 @@ def test_json_is_in_every_command_that_prints_a_record():
 
 
 def test_the_number_of_devices_has_one_name():
-    assert set(options_called("--devices")) == {"plan", "advise", "run", "trace", "check"}
+    assert set(options_called("--devices")) == {"plan", "advise", "run", "trace", "check", "record"}
     assert all("-n" in option.opts for option in options_called("--devices").values())
     assert options_called("--chips") == {}
 
