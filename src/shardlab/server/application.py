@@ -7,14 +7,11 @@ import contextlib
 import secrets
 from collections.abc import AsyncIterator
 
-from fastapi import Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from starlette.middleware.gzip import GZipMiddleware
 
 from shardlab import __version__
 from shardlab.server.access import check_access
-from shardlab.server.api import account as account_api
-from shardlab.server.api import admin as admin_api
-from shardlab.server.api import classes as classes_api
 from shardlab.server.api import (
     gallery_routes,
     job_routes,
@@ -26,9 +23,6 @@ from shardlab.server.database.engine import open_database
 from shardlab.server.identity import Identify, identify_local_person, identify_with
 from shardlab.server.jobs.job_service import JobService
 from shardlab.server.pages import (
-    account,
-    admin,
-    classes,
     health,
     home,
     lab,
@@ -37,7 +31,6 @@ from shardlab.server.pages import (
     practice_list,
     practice_problem,
     practice_submission,
-    sign_in,
 )
 from shardlab.server.pages.error import add_error_pages
 from shardlab.server.people.services import open_people
@@ -53,12 +46,20 @@ _ROUTERS = (
     *(job_routes.router, recording_routes.router, gallery_routes.router, plan_routes.router),
     practice_routes.router,
 )
-# In mode `accounts` only.
-_PEOPLE_ROUTERS = (
-    *(sign_in.router, account.router, classes.router, admin.router),
-    *(account_api.router, classes_api.router, admin_api.router),
-)
 _MIN_COMPRESSED_BYTES = 1000
+
+
+def _people_routers() -> tuple[APIRouter, ...]:
+    """Return the routes of mode `accounts`; local mode does not spend the time to load them."""
+    from shardlab.server.api import account as account_api
+    from shardlab.server.api import admin as admin_api
+    from shardlab.server.api import classes as classes_api
+    from shardlab.server.pages import account, admin, classes, sign_in
+
+    return (
+        *(sign_in.router, account.router, classes.router, admin.router),
+        *(account_api.router, classes_api.router, admin_api.router),
+    )
 
 
 def create_app(settings: ServerSettings) -> FastAPI:
@@ -90,7 +91,7 @@ def create_app(settings: ServerSettings) -> FastAPI:
         RequestGuard, settings=settings, secret=secret, identify=identify
     )
     app.mount("/static", VersionedStaticFiles(), name="static")
-    for router in _ROUTERS if settings.is_local else (*_ROUTERS, *_PEOPLE_ROUTERS):
+    for router in _ROUTERS if settings.is_local else (*_ROUTERS, *_people_routers()):
         app.include_router(router)
     add_error_pages(app)
     return app
