@@ -150,8 +150,11 @@ class RequestGuard:
             # In a thread: the database must not hold up the other requests of this process.
             identity = await run_in_threadpool(self._identify, headers)
             self._set_identity(scope["state"], identity)
-            # Only a valid token: a browser sends other Authorization headers on its own (Basic).
-            is_script = identity.is_script and identity.person is not None
+            is_script = identity.is_script
+            # A browser sends other Authorization headers on its own (Basic), so only a valid token
+            # replaces the CSRF token.
+            if is_script and identity.person is None and scope["method"] not in SAFE_METHODS:
+                raise HTTPException(401, "The API token is not valid.")
         if scope["method"] in SAFE_METHODS or is_script:
             return limited
         if not self._is_same_origin(headers):
