@@ -55,6 +55,7 @@ LabError
 ├─ RecordingError (ValueError)
 │  ├─ InvalidRecording
 │  ├─ NothingToRecord
+│  ├─ TooLargeToRecord
 │  └─ UnknownEdit
 ├─ PlanError (ValueError)
 │  ├─ UnknownModel
@@ -533,6 +534,12 @@ class NothingToRecord(RecordingError):
     """A program that runs neither a shard_map nor a jit with shardings."""
 
     code = "recording.no_program"
+
+
+class TooLargeToRecord(RecordingError):
+    """A program whose arguments are too large to compute with, operation by operation."""
+
+    code = "recording.too_large"
 
 
 class UnknownEdit(RecordingError):

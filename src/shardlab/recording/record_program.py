@@ -12,8 +12,9 @@ import jax.numpy as jnp
 from shardlab import __version__, _jax
 from shardlab._jax import device_hooks
 from shardlab._jax.pending_deadlock import raise_pending_deadlock
+from shardlab._text.units import bytes_text
 from shardlab.analysis.run_arguments import fill_arguments, is_array
-from shardlab.errors import Deadlock, NothingToRecord
+from shardlab.errors import Deadlock, NothingToRecord, TooLargeToRecord
 from shardlab.hardware.chips import parse_hardware
 from shardlab.hardware.collective_time import CollectiveTimer
 from shardlab.recording.attached_findings import FindingsDetail, find_problems
@@ -30,6 +31,8 @@ from shardlab.simulator.interpreter.step_observer import observe_steps
 from shardlab.tracing.stage import StagedProgram, program_name, stage_program
 
 MAX_STEPS = 2000
+# A recording computes every value eagerly and holds all of them: a few times the arguments.
+MAX_ARGUMENT_BYTES = 2**30
 DEFAULT_HARDWARE = "tpu-v5e"
 
 
@@ -144,6 +147,7 @@ def _run(staged: StagedProgram, recorder: Recorder, call: ProgramCall) -> _Run:
     closed = staged.jaxpr
     inner, _ = _jax.open_jaxpr(closed)
     recorder.hidden_outputs = find_residuals(inner)
+    _check_size(inner, staged.program)
     arrays = _input_arrays(call.args, inner)
     names = call.names or staged.names
     if len(names) != len(arrays):
@@ -168,6 +172,19 @@ def _run(staged: StagedProgram, recorder: Recorder, call: ProgramCall) -> _Run:
     except Deadlock as error:
         run.failure = _deadlock_failure(recorder, error)
     return run
+
+
+def _check_size(jaxpr: Any, program: str) -> None:
+    """Raise `TooLargeToRecord` before anything is allocated."""
+    n_bytes = sum(var.aval.size * getattr(var.aval.dtype, "itemsize", 8) for var in jaxpr.invars)
+    if n_bytes > MAX_ARGUMENT_BYTES:
+        raise TooLargeToRecord(
+            f"The arguments have {bytes_text(n_bytes)}; a recording computes every value and "
+            f"takes at most {bytes_text(MAX_ARGUMENT_BYTES)} of arguments.",
+            where=program,
+            fix="record it with smaller shapes, which shows the same steps; `shardlab trace` "
+            "takes shapes of any size, because it computes no value.",
+        )
 
 
 def _input_arrays(args: Sequence[Any], jaxpr: Any) -> list[Any]:

@@ -1,0 +1,1 @@
+import"./chunk-P3WU2PQW.js";var a=document.querySelector("#theme-switch");a?.addEventListener("click",()=>{let e=document.documentElement,t=e.dataset.theme?e.dataset.theme==="dark":matchMedia("(prefers-color-scheme: dark)").matches;e.dataset.theme=t?"light":"dark",localStorage.setItem("theme",e.dataset.theme)});
