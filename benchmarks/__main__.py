@@ -26,6 +26,7 @@ from benchmarks import (
     step_time,
     torch_local_tensor,
     web_reading,
+    web_submitting,
 )
 from benchmarks.options import QUICK, Options
 from benchmarks.report import Section
@@ -44,6 +45,7 @@ _SECTIONS: dict[str, Callable[[Options], Section]] = {
     "plan": plan_time.measure_plans,
     "judge": judge_throughput.measure_judge,
     "web-reading": web_reading.measure_reading,
+    "web-submitting": web_submitting.measure_submitting,
     "explorer-drag": explorer_drag.measure_drags,
     "torch": torch_local_tensor.measure_local_tensor,
 }

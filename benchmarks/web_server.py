@@ -25,10 +25,11 @@ class RunningServer:
 
 
 @contextlib.contextmanager
-def running_server(first_page: str = "/") -> Iterator[RunningServer]:
+def running_server(first_page: str = "/", *options: str) -> Iterator[RunningServer]:
     """Start `shardlab serve` with an empty data folder; end it with the block."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "shardlab", "serve", "--no-open", "--port", "0"]
+        command += options
         env = {**os.environ, "SHARDLAB_DATA": folder, "PYTHONUNBUFFERED": "1"}
         start = time.perf_counter()
         with subprocess.Popen(
