@@ -17,6 +17,7 @@ from benchmarks import (
     first_call,
     jit_trace,
     judge_throughput,
+    lab_opening,
     layout_rate,
     plan_time,
     programs,
@@ -46,6 +47,7 @@ _SECTIONS: dict[str, Callable[[Options], Section]] = {
     "judge": judge_throughput.measure_judge,
     "web-reading": web_reading.measure_reading,
     "web-submitting": web_submitting.measure_submitting,
+    "lab-opening": lab_opening.measure_openings,
     "explorer-drag": explorer_drag.measure_drags,
     "torch": torch_local_tensor.measure_local_tensor,
 }

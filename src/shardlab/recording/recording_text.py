@@ -29,9 +29,10 @@ def recording_text(recording: Recording) -> str:
     lines = [recording_line(recording)]
     if recording.hardware:
         lines.append(
-            f"  on {recording.hardware}: {seconds_text(totals.step_s)} per run, of which "
-            f"{seconds_text(totals.communication_s)} communication; "
-            f"{bytes_text(totals.wire_bytes)} sent per device"
+            f"  on {recording.hardware}: {seconds_text(totals.step_s)} per run "
+            f"({seconds_text(totals.compute_s)} of compute and "
+            f"{seconds_text(totals.communication_s)} of communication, overlapped where the data "
+            f"flow allows); {bytes_text(totals.wire_bytes)} sent per device"
         )
     counts = Counter(
         (step.collective.op, step.collective.axes, step.line, step.code)
