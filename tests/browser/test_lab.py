@@ -54,10 +54,12 @@ def break_with(page: Page, label: str) -> None:
     page.get_by_text("Broken on purpose:").wait_for()
 
 
+@pytest.mark.screenshot
 def test_partial_sums_become_one_sum_on_every_device(open_visit):
     visit = open_visit()
     page = open_lab(visit)
     go_to_first_collective(page)
+    visit.take_screenshot("lab-psum")
     page.get_by_role("button", name="Table", exact=True).click()
     rows = page.locator(".dbg-table tbody tr")
     expect(page.locator(".dbg-value")).to_contain_text("partial sum over model")
@@ -78,6 +80,7 @@ def sum_of_first_cells(page: Page, rows) -> float:
     return sum(float(cells.nth(row).inner_text().split()[0].replace("−", "-")) for row in rows)
 
 
+@pytest.mark.screenshot
 def test_a_skipped_collective_shows_who_waits_for_whom(open_visit):
     visit = open_visit()
     page = open_lab(visit)
