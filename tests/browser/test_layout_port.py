@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser
 
-from browser.conftest import FLAGS, chromium_path
 from shardlab.errors import LabError
 from shardlab.server.pages.layout import layout_code
 from shardlab.sharding.layout import Layout, layout
@@ -226,20 +225,16 @@ def test_port_in_node_equals_python() -> None:
     compare(json.loads(run.stdout))
 
 
-def test_port_in_chromium_equals_python() -> None:
-    chromium = chromium_path()
-    if chromium is None:
-        pytest.skip("Chromium is not installed; the test in Node compares the same cases")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
-        page = browser.new_page()
-        # Every request is answered here: no server, and nothing leaves the machine.
-        page.route("**/*", answer_from_build_folder)
-        page.goto("http://localhost/page.html")
-        page.add_script_tag(url=f"/{ENTRY}", type="module")
-        page.wait_for_function("globalThis.describeLayout !== undefined")
-        results = page.evaluate("cases => JSON.stringify(cases.map(describeLayout))", all_cases())
-        browser.close()
+def test_port_in_chromium_equals_python(browser: Browser) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    # Every request is answered here: no server, and nothing leaves the machine.
+    page.route("**/*", answer_from_build_folder)
+    page.goto("http://localhost/page.html")
+    page.add_script_tag(url=f"/{ENTRY}", type="module")
+    page.wait_for_function("globalThis.describeLayout !== undefined")
+    results = page.evaluate("cases => JSON.stringify(cases.map(describeLayout))", all_cases())
+    context.close()
     compare(json.loads(results))
 
 
