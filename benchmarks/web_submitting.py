@@ -1,7 +1,8 @@
 """Section `web-submitting`: 50 submissions at once to a server with accounts.
 
 One person submits five times first, then 45 people once each. None may be lost or judged twice, and
-the five must not delay the others: after its first turn that person waits until everybody had one.
+the five must not delay the others: the first ones begin at once, because nobody else waits yet, but
+the last one waits until everybody had a turn. In the order of arrival it would be the fifth.
 """
 
 from __future__ import annotations
@@ -53,21 +54,21 @@ def measure_submitting(options: Options) -> Section:
             seconds = time.perf_counter() - start
             growth_mb = memory_mb(server.pid) - before_mb
         judgements = _count_judgements(data)
-    second_turn = [order.index(number) + 1 for number in numbers[:N_OF_ONE]][1]
+    turns = sorted(order.index(number) + 1 for number in numbers[:N_OF_ONE])
     lost = sum(judgements.get(number, 0) == 0 for number in numbers)
     twice = sum(judgements.get(number, 0) > 1 for number in numbers)
     section.rows = [
         ["accepted", f"{len(numbers)} in {accepted_s:.1f} s"],
         ["judged", f"{len(numbers) - lost} in {seconds:.0f} s"],
         ["lost, judged twice", f"{lost}, {twice}"],
-        [f"second turn of the person with {N_OF_ONE}", f"{second_turn} of {len(numbers)}"],
+        [f"turns of the person with {N_OF_ONE}", ", ".join(map(str, turns))],
         ["memory of the web process", f"{growth_mb:+.0f} MB"],
     ]
     section.data = [{"seconds": seconds, "order": order, "growth_mb": growth_mb}]
     section.goals = [
         Goal("submissions lost or judged twice", 0.0, float(lost + twice), unit=""),
         Goal(
-            "turn of a person's second submission", 40.0, float(second_turn), at_most=False, unit=""
+            "turn of one person's fifth submission", 40.0, float(turns[-1]), at_most=False, unit=""
         ),
         Goal("growth of the web process", 20.0, growth_mb, unit=" MB"),
     ]
