@@ -76,7 +76,9 @@ class Catalogue:
     # `problems` would parse every problem.toml, which costs the start-up time of one command.
     def load_problem(self, slug: str) -> Problem:
         """Return one problem without reading any other. Raises `UnknownProblem`."""
-        return load_problem(self.folder / self.track_of(slug).folder / slug)
+        folder = self.folder / self.track_of(slug).folder / slug
+        # A server reads all of them once, and then none for a page.
+        return self.problems[slug] if "problems" in vars(self) else load_problem(folder)
 
     def find_slug(self, text: str) -> str:
         """Return the problem whose slug, title or function is or contains `text`.

@@ -38,6 +38,8 @@ def add_practice(app: FastAPI) -> None:
 
     app.state.open_practice_store = open_person_store
     app.state.catalogue = load_catalogue(settings.catalogue)
+    # Read here, once: a page would read its problem from disk for each request.
+    app.state.problems = app.state.catalogue.problems
 
 
 def catalogue_key(settings: ServerSettings) -> str:
