@@ -113,6 +113,7 @@ function Welcome({ lab }: { lab: LabState }) {
     <div class="dbg-welcome">
       <h2>See every device of your program</h2>
       <p>Choose a program, or open or drop your own file. Set a mesh and run it: it runs confined on this machine, on as many virtual devices as the mesh has.</p>
+      <p>Record a function <code>step</code> with a function <code>step_args()</code> that returns its arguments, or let the text call the program itself.</p>
       <ul>
         <li>Step through the lines and see what each device holds.</li>
         <li>At a collective, watch who sends what to whom.</li>

@@ -12,7 +12,8 @@ import { DebuggerState } from "./state.ts";
 export interface ProgramSettings {
   text: string;
   mesh: string;
-  target: string | null;
+  /** The function to record, as the person wrote it; empty lets the server choose. */
+  functionName: string;
 }
 
 export interface Fault {
@@ -21,16 +22,28 @@ export interface Fault {
   fix: string;
 }
 
+interface Draft extends ProgramSettings {
+  example: string | null;
+}
+
 const DRAFT_KEY = "shardlab.lab.draft";
+
+/** The functions at the top level of a program that may be recorded: those that make arguments are left out. */
+export function functionNames(source: string): string[] {
+  const names = [...source.matchAll(/^(?:async )?def (\w+)/gm)].map((match) => match[1]!);
+  return [...new Set(names)].filter((name) => !name.endsWith("_args"));
+}
 
 export class LabState {
   readonly viewer = new DebuggerState();
   readonly text = signal("");
   readonly mesh = signal("data=4");
-  readonly target = signal<string | null>(null);
+  readonly functionName = signal("");
   readonly hardware = signal("tpu-v5e");
   readonly gallery = signal<api.GalleryEntry[]>([]);
   readonly exampleSlug = signal<string | null>(null);
+  /** The example in the editor; null as soon as its text is changed. */
+  readonly example = computed(() => this.exampleWith(this.text.value));
   readonly job = signal<api.Job | null>(null);
   readonly fault = signal<Fault | null>(null);
   readonly diagnostics = signal<LineDiagnostic[]>([]);
@@ -50,6 +63,22 @@ export class LabState {
       this.diagnostics.value = [];
       this.edits.value = null;
     });
+  }
+
+  /** The example with exactly this text; of several the chosen one. */
+  private exampleWith(text: string): api.GalleryEntry | null {
+    const matches = this.gallery.value.filter((entry) => entry.source === text);
+    return matches.find((entry) => entry.slug === this.exampleSlug.value) ?? matches[0] ?? null;
+  }
+
+  private settings(): ProgramSettings {
+    return { text: this.text.value, mesh: this.mesh.value, functionName: this.functionName.value };
+  }
+
+  /** An example names its function; in any other program the server chooses, unless the person names one. */
+  private requestFor(settings: ProgramSettings): api.RecordingRequest {
+    const target = settings.functionName.trim() || (this.exampleWith(settings.text)?.target ?? null);
+    return { source: settings.text, mesh: settings.mesh, target, hardware: this.hardware.value || null };
   }
 
   async start(parameters: URLSearchParams): Promise<void> {
@@ -73,7 +102,7 @@ export class LabState {
   openExample(example: api.GalleryEntry): void {
     batch(() => {
       this.exampleSlug.value = example.slug;
-      this.openProgram({ text: example.source, mesh: example.mesh, target: example.target });
+      this.openProgram({ text: example.source, mesh: example.mesh, functionName: "" });
     });
     void this.run();
   }
@@ -82,7 +111,7 @@ export class LabState {
     batch(() => {
       this.text.value = settings.text;
       this.mesh.value = settings.mesh;
-      this.target.value = settings.target;
+      this.functionName.value = settings.functionName;
       this.brokenBy.value = null;
       this.fault.value = null;
     });
@@ -107,7 +136,7 @@ export class LabState {
         this.text.value = recording.sources[0]?.text ?? "";
       } else {
         this.exampleSlug.value = null;
-        this.openProgram({ text: await file.text(), mesh: this.mesh.value, target: null });
+        this.openProgram({ text: await file.text(), mesh: this.mesh.value, functionName: "" });
         this.viewer.run.value = null;
       }
     } catch (error) {
@@ -134,7 +163,7 @@ export class LabState {
     }
     this.saveDraft();
     const wasBroken = this.brokenBy.value !== null;
-    await this.record({ source: this.text.value, mesh: this.mesh.value, target: this.target.value, hardware: this.hardware.value || null }, (recording, id) => {
+    await this.record(this.requestFor(this.settings()), (recording, id) => {
       // Running the program again ends a break; a run pinned for comparison stays.
       if (wasBroken) {
         this.brokenBy.value = null;
@@ -147,11 +176,10 @@ export class LabState {
   /** Run the program with one edit of "Break it" and compare with the run on the stage. */
   async breakIt(edit: api.ProgramEdit): Promise<void> {
     const intact = this.brokenBy.value?.run ?? this.viewer.run.value;
-    const settings = this.brokenBy.value?.settings ?? { text: this.text.value, mesh: this.mesh.value, target: this.target.value };
+    const settings = this.brokenBy.value?.settings ?? this.settings();
     const intactId = this.brokenBy.value?.id ?? this.recordingId.value;
     if (intact === null) return;
-    const body = { source: settings.text, mesh: settings.mesh, target: settings.target, hardware: this.hardware.value || null, edit: edit.id };
-    await this.record(body, (recording, id) => {
+    await this.record({ ...this.requestFor(settings), edit: edit.id }, (recording, id) => {
       const edits = this.edits.value;
       batch(() => {
         this.show(recording, id);
@@ -269,7 +297,7 @@ export class LabState {
 
   private saveDraft(): void {
     try {
-      localStorage.setItem(DRAFT_KEY, JSON.stringify({ text: this.text.value, mesh: this.mesh.value, target: this.target.value, example: this.exampleSlug.value }));
+      localStorage.setItem(DRAFT_KEY, JSON.stringify({ ...this.settings(), example: this.exampleSlug.value }));
     } catch {
       // Private windows may refuse; the lab works without drafts.
     }
@@ -277,10 +305,10 @@ export class LabState {
 
   private restoreDraft(): boolean {
     try {
-      const draft = JSON.parse(localStorage.getItem(DRAFT_KEY) ?? "null") as (ProgramSettings & { example: string | null }) | null;
+      const draft = JSON.parse(localStorage.getItem(DRAFT_KEY) ?? "null") as Draft | null;
       if (draft === null || typeof draft.text !== "string" || !draft.text) return false;
       this.exampleSlug.value = draft.example;
-      this.openProgram(draft);
+      this.openProgram({ ...draft, functionName: draft.functionName ?? "" });
       void this.run();
       return true;
     } catch {

@@ -2,7 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import { meshText, parseMesh } from "./mesh_grid.ts";
-import type { LabState } from "./lab_state.ts";
+import { functionNames, type LabState } from "./lab_state.ts";
 
 export function RunBar({ lab }: { lab: LabState }) {
   const gallery = lab.gallery.value;
@@ -21,13 +21,13 @@ export function RunBar({ lab }: { lab: LabState }) {
         <div class="dbg-inline">
           <select
             id="dbg-example"
-            value={lab.exampleSlug.value ?? ""}
+            value={lab.example.value?.slug ?? ""}
             onChange={(event) => {
               const example = gallery.find((entry) => entry.slug === event.currentTarget.value);
               if (example !== undefined) lab.openExample(example);
             }}
           >
-            {lab.exampleSlug.value === null && <option value="">your own program</option>}
+            {lab.example.value === null && <option value="">your own program</option>}
             {(["pattern", "hazard"] as const).map((kind) => (
               <optgroup key={kind} label={kind === "pattern" ? "Patterns" : "Hazards"}>
                 {gallery.filter((entry) => entry.kind === kind).map((entry) => <option key={entry.slug} value={entry.slug}>{entry.title}</option>)}
@@ -38,6 +38,7 @@ export function RunBar({ lab }: { lab: LabState }) {
         </div>
       </div>
       <MeshField lab={lab} />
+      <FunctionField lab={lab} />
       <div class="dbg-field">
         <label for="dbg-chip">Chip</label>
         <select id="dbg-chip" value={lab.hardware.value} onChange={(event) => (lab.hardware.value = event.currentTarget.value)}>
@@ -133,6 +134,26 @@ function MeshField({ lab }: { lab: LabState }) {
           </div>
         )}
       </div>
+    </div>
+  );
+}
+
+function FunctionField({ lab }: { lab: LabState }) {
+  return (
+    <div class="dbg-field">
+      <label for="dbg-function">Function</label>
+      <input
+        id="dbg-function"
+        class="code"
+        size={12}
+        list="dbg-functions"
+        autocomplete="off"
+        placeholder={lab.example.value?.target ?? "automatic"}
+        title="The function to record; empty means automatic"
+        value={lab.functionName.value}
+        onInput={(event) => (lab.functionName.value = event.currentTarget.value)}
+      />
+      <datalist id="dbg-functions">{functionNames(lab.text.value).map((name) => <option key={name} value={name} />)}</datalist>
     </div>
   );
 }
