@@ -52,7 +52,9 @@ export class LabState {
   /** The edit of the run on the stage, and the program as it was before. */
   readonly brokenBy = signal<{ edit: api.ProgramEdit; settings: ProgramSettings; run: LoadedRecording; id: string | null } | null>(null);
   readonly meshAxes = computed<MeshAxes | string>(() => parseMesh(this.mesh.value));
-  readonly isRunning = computed(() => this.job.value !== null && ["queued", "running"].includes(this.job.value.state));
+  /** From the click on Run until its result is shown; the job follows once the server has accepted the run. */
+  readonly isRunning = signal(false);
+  /** The number of the newest run: what an older one still reports is ignored. */
   private runCount = 0;
 
   constructor(readonly chips: string[]) {
@@ -108,6 +110,7 @@ export class LabState {
   }
 
   openProgram(settings: ProgramSettings): void {
+    this.abandonRun();
     batch(() => {
       this.text.value = settings.text;
       this.mesh.value = settings.mesh;
@@ -118,9 +121,13 @@ export class LabState {
   }
 
   private async openStored(id: string): Promise<void> {
+    const run = this.runCount;
     try {
-      this.show(await api.fetchRecording(id), id);
-      this.text.value = this.viewer.run.value?.recording.sources[0]?.text ?? "";
+      const recording = await api.fetchRecording(id);
+      // Meanwhile the person may have opened or run something else.
+      if (run !== this.runCount) return;
+      this.show(recording, id);
+      this.text.value = recording.sources[0]?.text ?? "";
     } catch (error) {
       this.showError(error);
     }
@@ -131,6 +138,7 @@ export class LabState {
     try {
       if (/\.json(\.gz)?$/.test(file.name)) {
         const recording = await api.readRecordingFile(file);
+        this.abandonRun();
         this.brokenBy.value = null;
         this.show(recording, null);
         this.text.value = recording.sources[0]?.text ?? "";
@@ -218,39 +226,61 @@ export class LabState {
   }
 
   private async record(body: api.RecordingRequest, onRecording: (recording: Recording, id: string | null) => void): Promise<void> {
+    this.abandonRun();
+    const run = this.runCount;
     this.fault.value = null;
     this.diagnostics.value = [];
-    // A newer run replaces this one: what an older job still reports is not shown.
-    const run = (this.runCount += 1);
+    this.isRunning.value = true;
     try {
       const job = await api.startRecording(body);
+      if (run !== this.runCount) {
+        // Abandoned before the server answered.
+        cancelQuietly(job);
+        return;
+      }
       this.job.value = job;
       const ended = await api.followJob(job, (update) => {
         if (run === this.runCount) this.job.value = update;
       });
-      if (run === this.runCount) await this.finish(ended, onRecording);
+      if (run === this.runCount) await this.finish(run, ended, onRecording);
     } catch (error) {
-      this.job.value = null;
-      this.showError(error);
+      if (run === this.runCount) this.showError(error);
     }
+    if (run === this.runCount) this.endRun();
   }
 
-  private async finish(job: api.Job, onRecording: (recording: Recording, id: string | null) => void): Promise<void> {
-    if (job.state === "done" && job.result_url) {
-      const id = decodeURIComponent(job.result_url.split("/").pop()!.replace(/\?.*$/, ""));
-      onRecording(await api.fetchRecording(id), id);
-      // Faults of the program itself are part of the recording.
-      const failure = this.viewer.run.value?.recording.failure;
-      if (failure && this.viewer.run.value?.steps.length === 0) this.fault.value = { message: failure.message, where: failure.where || (failure.line > 0 ? `line ${failure.line}` : ""), fix: failure.fix };
-    } else if (job.state === "failed") {
-      throw api.errorFrom(job.error, "The run failed.");
-    }
-    this.job.value = null;
+  private async finish(run: number, job: api.Job, onRecording: (recording: Recording, id: string | null) => void): Promise<void> {
+    if (job.state === "failed") throw api.errorFrom(job.error, "The run failed.");
+    if (job.state !== "done" || !job.result_url) return;
+    const id = decodeURIComponent(job.result_url.split("/").pop()!.replace(/\?.*$/, ""));
+    const recording = await api.fetchRecording(id);
+    if (run !== this.runCount) return;
+    onRecording(recording, id);
+    // Faults of the program itself are part of the recording.
+    const failure = recording.failure;
+    if (failure && recording.steps.length === 0) this.fault.value = { message: failure.message, where: failure.where || (failure.line > 0 ? `line ${failure.line}` : ""), fix: failure.fix };
+  }
+
+  private endRun(): void {
+    batch(() => {
+      this.job.value = null;
+      this.isRunning.value = false;
+    });
+  }
+
+  /** Cancel the run in progress, if any; nothing that it still reports is shown. */
+  private abandonRun(): void {
+    this.runCount += 1;
+    if (this.job.value !== null) cancelQuietly(this.job.value);
+    this.endRun();
   }
 
   async cancel(): Promise<void> {
     const job = this.job.value;
-    if (job === null) return;
+    if (job === null) {
+      this.abandonRun();
+      return;
+    }
     try {
       await api.cancelJob(job.id);
     } catch (error) {
@@ -315,4 +345,9 @@ export class LabState {
       return false;
     }
   }
+}
+
+/** Nobody waits for this job any more, so neither for an error: it may have ended meanwhile. */
+function cancelQuietly(job: api.Job): void {
+  api.cancelJob(job.id).catch(() => undefined);
 }

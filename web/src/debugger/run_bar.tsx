@@ -46,7 +46,7 @@ export function RunBar({ lab }: { lab: LabState }) {
         </select>
       </div>
       <div class="dbg-inline">
-        <button type="submit" class="primary dbg-run" disabled={lab.isRunning.value} title="Run the program (Ctrl and Enter)">Run</button>
+        <button type="submit" class="primary dbg-run" title="Run the program (Ctrl and Enter)">Run</button>
         {lab.isRunning.value && <button type="button" onClick={() => void lab.cancel()}>Cancel</button>}
         <span class="muted" role="status">{runStatus(lab)}</span>
       </div>
@@ -77,7 +77,8 @@ function OpenFile({ lab }: { lab: LabState }) {
 
 function runStatus(lab: LabState): string {
   const job = lab.job.value;
-  if (job === null || !lab.isRunning.value) return "";
+  if (!lab.isRunning.value) return "";
+  if (job === null) return "sending";
   if (job.is_starting) return "starting the workers";
   if (job.state === "queued") return job.position && job.position > 1 ? `waiting, ${job.position - 1} ahead` : "waiting";
   const stage = job.progress?.text ?? job.progress?.stage ?? job.progress?.message;
