@@ -22,8 +22,11 @@ export interface Fault {
   fix: string;
 }
 
+/** The last opened program. */
 interface Draft extends ProgramSettings {
   example: string | null;
+  /** Whether it ran to its end: a program that failed or was cancelled does not run by itself at the next visit. */
+  hasRun: boolean;
 }
 
 const DRAFT_KEY = "shardlab.lab.draft";
@@ -146,6 +149,7 @@ export class LabState {
         this.exampleSlug.value = null;
         this.openProgram({ text: await file.text(), mesh: this.mesh.value, functionName: "" });
         this.viewer.run.value = null;
+        this.beginDraft();
       }
     } catch (error) {
       this.showError(error);
@@ -169,15 +173,17 @@ export class LabState {
       this.fault.value = { message: this.meshAxes.value, where: "", fix: "" };
       return;
     }
-    this.saveDraft();
+    const settings = this.settings();
+    this.beginDraft();
     const wasBroken = this.brokenBy.value !== null;
-    await this.record(this.requestFor(this.settings()), (recording, id) => {
+    await this.record(this.requestFor(settings), (recording, id) => {
       // Running the program again ends a break; a run pinned for comparison stays.
       if (wasBroken) {
         this.brokenBy.value = null;
         this.viewer.baseline.value = null;
       }
       this.show(recording, id);
+      this.saveDraft(settings, recording.steps.length > 0);
     });
   }
 
@@ -325,9 +331,16 @@ export class LabState {
     if (fault !== null && fault.line > 0) this.diagnostics.value = [{ line: fault.line, severity: "error", message: fault.fix ? `${fault.message}\nTry: ${fault.fix}` : fault.message }];
   }
 
-  private saveDraft(): void {
+  private beginDraft(): void {
+    this.saveDraft(this.settings(), false);
+    // An address that names an older recording or an example would bring that back at a reload.
+    history.replaceState(null, "", location.pathname);
+  }
+
+  private saveDraft(settings: ProgramSettings, hasRun: boolean): void {
     try {
-      localStorage.setItem(DRAFT_KEY, JSON.stringify({ ...this.settings(), example: this.exampleSlug.value }));
+      const draft: Draft = { ...settings, example: this.exampleSlug.value, hasRun };
+      localStorage.setItem(DRAFT_KEY, JSON.stringify(draft));
     } catch {
       // Private windows may refuse; the lab works without drafts.
     }
@@ -339,7 +352,7 @@ export class LabState {
       if (draft === null || typeof draft.text !== "string" || !draft.text) return false;
       this.exampleSlug.value = draft.example;
       this.openProgram({ ...draft, functionName: draft.functionName ?? "" });
-      void this.run();
+      if (draft.hasRun) void this.run();
       return true;
     } catch {
       return false;
