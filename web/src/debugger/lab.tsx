@@ -68,6 +68,12 @@ function Notices({ lab }: { lab: LabState }) {
       {fault === null && failure !== null && failure.kind !== "truncated" && !isDeadlock && (
         <div class="dbg-notice is-bad" role="status"><div><Message message={failure.message} where="" fix={failure.fix} /></div></div>
       )}
+      {lab.meshNote.value && (
+        <div class="dbg-notice" role="status">
+          <div>{lab.meshNote.value}</div>
+          <button type="button" onClick={() => (lab.meshNote.value = "")}>Close</button>
+        </div>
+      )}
       <ComparisonNotice lab={lab} />
     </>
   );

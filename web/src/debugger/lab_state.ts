@@ -50,6 +50,8 @@ export class LabState {
   readonly job = signal<api.Job | null>(null);
   readonly fault = signal<Fault | null>(null);
   readonly diagnostics = signal<LineDiagnostic[]>([]);
+  /** Why the recording has another mesh than the requested one; empty if it has not. */
+  readonly meshNote = signal("");
   readonly recordingId = signal<string | null>(null);
   readonly edits = signal<api.ProgramEdit[] | "loading" | null>(null);
   /** The edit of the run on the stage, and the program as it was before. */
@@ -118,6 +120,7 @@ export class LabState {
       this.text.value = settings.text;
       this.mesh.value = settings.mesh;
       this.functionName.value = settings.functionName;
+      this.meshNote.value = "";
       this.brokenBy.value = null;
       this.fault.value = null;
     });
@@ -156,11 +159,16 @@ export class LabState {
     }
   }
 
-  show(recording: Recording, id: string | null): void {
+  /** Put a recording on the stage. `requestedMesh` is that of the run which made it. */
+  show(recording: Recording, id: string | null, requestedMesh?: string): void {
+    const mesh = meshText(recording.mesh);
+    const requested = requestedMesh === undefined ? mesh : normalMesh(requestedMesh);
     batch(() => {
       this.viewer.open(recording);
       this.recordingId.value = id;
-      this.mesh.value = meshText(recording.mesh);
+      this.meshNote.value = recording.steps.length > 0 && requested !== mesh ? `The program builds its own mesh ${mesh}; the mesh field was not used.` : "";
+      // A mesh that was changed during the run is for the next one.
+      if (requestedMesh === undefined || this.mesh.value === requestedMesh) this.mesh.value = mesh;
       if (recording.hardware !== null) this.hardware.value = recording.hardware;
       this.fault.value = null;
     });
@@ -182,7 +190,7 @@ export class LabState {
         this.brokenBy.value = null;
         this.viewer.baseline.value = null;
       }
-      this.show(recording, id);
+      this.show(recording, id, settings.mesh);
       this.saveDraft(settings, recording.steps.length > 0);
     });
   }
@@ -235,6 +243,7 @@ export class LabState {
     this.abandonRun();
     const run = this.runCount;
     this.fault.value = null;
+    this.meshNote.value = "";
     this.diagnostics.value = [];
     this.isRunning.value = true;
     try {
@@ -363,4 +372,10 @@ export class LabState {
 /** Nobody waits for this job any more, so neither for an error: it may have ended meanwhile. */
 function cancelQuietly(job: api.Job): void {
   api.cancelJob(job.id).catch(() => undefined);
+}
+
+/** The mesh as a recording writes it. */
+function normalMesh(text: string): string {
+  const axes = parseMesh(text);
+  return typeof axes === "string" ? text : meshText(axes);
 }
