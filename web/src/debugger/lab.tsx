@@ -39,6 +39,7 @@ export function Lab({ lab }: { lab: LabState }) {
         onRun={() => void lab.run()}
         tabs={tabs}
         notice={<Notices lab={lab} />}
+        isStale={lab.isStale.value}
         placeholder={<Welcome lab={lab} />}
       />
     </div>
@@ -53,6 +54,11 @@ function Notices({ lab }: { lab: LabState }) {
   const isDeadlock = lab.viewer.run.value?.steps.some((step) => step.waiting !== null) ?? false;
   return (
     <>
+      {lab.isStale.value && (
+        <div class="dbg-notice is-quiet" role="status">
+          <div><strong>Result of the previous run.</strong> {lab.isRunning.value ? "The new one is on its way." : "The program has changed since; press Run."}</div>
+        </div>
+      )}
       {fault !== null && (
         <div class="dbg-notice is-bad" role="alert">
           <div><Message {...fault} /></div>

@@ -42,7 +42,7 @@ export function ComparePanel({ lab }: { lab: LabState }) {
     return (
       <>
         <p class="dbg-hint">{before === null ? "Keep this run as A, change the program, the specs or the mesh, and run again: the difference appears here." : "This run is A. Change the program, the specs or the mesh, and run again."}</p>
-        {before === null && <button type="button" onClick={() => lab.pin()}>Pin this run as A</button>}
+        {before === null && <button type="button" disabled={lab.isStale.value} onClick={() => lab.pin()}>Pin this run as A</button>}
       </>
     );
   }

@@ -59,6 +59,11 @@ export class LabState {
   readonly meshAxes = computed<MeshAxes | string>(() => parseMesh(this.mesh.value));
   /** From the click on Run until its result is shown; the job follows once the server has accepted the run. */
   readonly isRunning = signal(false);
+  /** Whether the stage shows another run than that of the program in the editor. */
+  readonly isStale = computed(() => {
+    const run = this.viewer.run.value;
+    return run !== null && (this.isRunning.value || this.text.value !== (run.recording.sources[0]?.text ?? ""));
+  });
   /** The number of the newest run: what an older one still reports is ignored. */
   private runCount = 0;
 
@@ -316,6 +321,7 @@ export class LabState {
   }
 
   pin(): void {
+    if (this.isStale.value) return;
     this.viewer.baseline.value = this.viewer.run.value;
   }
 

@@ -178,7 +178,7 @@ function RecordingMenu({ lab }: { lab: LabState }) {
   };
   return (
     <>
-      <button type="button" onClick={() => lab.pin()} title="Keep this run as A and compare the next one with it">Pin as A</button>
+      <button type="button" disabled={lab.isStale.value} onClick={() => lab.pin()} title="Keep this run as A and compare the next one with it">Pin as A</button>
       <details class="dbg-menu">
         <summary>Share and export</summary>
         <div>
