@@ -1,6 +1,8 @@
 // The bar on top of the lab: program, mesh, chip, Run, and what to do with a recording.
 
 import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef } from "preact/hooks";
 import { meshText, parseMesh } from "./mesh_grid.ts";
 import { functionNames, type LabState } from "./lab_state.ts";
 
@@ -179,15 +181,44 @@ function RecordingMenu({ lab }: { lab: LabState }) {
   return (
     <>
       <button type="button" disabled={lab.isStale.value} onClick={() => lab.pin()} title="Keep this run as A and compare the next one with it">Pin as A</button>
-      <details class="dbg-menu">
-        <summary>Share and export</summary>
-        <div>
-          {id !== null && <button type="button" onClick={() => void copy()}>{isCopied.value ? "Link copied" : "Copy a link to this run"}</button>}
-          {id !== null && <a href={`/api/v1/recordings/${id}.html`} download>One offline HTML file</a>}
-          <button type="button" onClick={save}>Recording (JSON)</button>
-          {id !== null && <a href={`/api/v1/recordings/${id}/perfetto.json`} download>Timeline for Perfetto</a>}
-        </div>
-      </details>
+      <Menu label={isCopied.value ? "Link copied" : "Share and export"}>
+        {id !== null && <button type="button" onClick={() => void copy()}>Copy a link to this run</button>}
+        {id !== null && <a href={`/api/v1/recordings/${id}.html`} download>One offline HTML file</a>}
+        <button type="button" onClick={save}>Recording (JSON)</button>
+        {id !== null && <a href={`/api/v1/recordings/${id}/perfetto.json`} download>Timeline for Perfetto</a>}
+      </Menu>
     </>
+  );
+}
+
+/** Closes after a choice, on Escape, and on a click elsewhere. */
+function Menu({ label, children }: { label: string; children: ComponentChildren }) {
+  const details = useRef<HTMLDetailsElement>(null);
+  const close = () => {
+    if (details.current !== null) details.current.open = false;
+  };
+  useEffect(() => {
+    const onPointerDown = (event: PointerEvent) => {
+      if (!event.composedPath().includes(details.current!)) close();
+    };
+    const onKeyDown = (event: KeyboardEvent) => {
+      if (event.key !== "Escape" || !details.current?.open) return;
+      const hadFocus = details.current.contains(document.activeElement);
+      close();
+      // The focus was on a choice that is hidden now.
+      if (hadFocus) details.current.querySelector("summary")?.focus();
+    };
+    document.addEventListener("pointerdown", onPointerDown);
+    document.addEventListener("keydown", onKeyDown);
+    return () => {
+      document.removeEventListener("pointerdown", onPointerDown);
+      document.removeEventListener("keydown", onKeyDown);
+    };
+  }, []);
+  return (
+    <details class="dbg-menu" ref={details}>
+      <summary>{label}</summary>
+      <div onClick={close}>{children}</div>
+    </details>
   );
 }
