@@ -78,5 +78,7 @@ def test_a_recording_of_512_devices_opens_and_stays_readable(open_visit, large_r
     expect(picture).to_be_visible(timeout=LIMIT_MS)
     page.keyboard.press("ArrowRight")
     expect(picture).to_be_visible()
+    page.locator(".dbg-tab-panel .dbg-row").nth(1).click()  # x, another shard on every device
+    expect(page.locator(".dbg-legend")).to_contain_text("64 of 512 groups shown")
     visit.take_screenshot("lab-512")
     visit.check()

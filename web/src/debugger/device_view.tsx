@@ -366,6 +366,7 @@ function DeviceLegend({ state }: { state: DebuggerState }) {
   }
   return (
     <ul class="dbg-legend">
+      {effectiveMode(state) === "groups" && value.groups.length < value.n_groups && <li><strong>{value.groups.length} of {value.n_groups} groups shown</strong></li>}
       {value.partial_over.length > 0 && <li><i class="swatch texture-partial" />partial sum over {value.partial_over.join(", ")}</li>}
       {value.groups.some((group) => group.n > 1) && effectiveMode(state) === "mesh" && <li><i class="swatch texture-replica" />copy of another device</li>}
       {value.disagrees && <li><i class="swatch is-bad" />copies that must agree but differ</li>}

@@ -39,6 +39,7 @@ export function Lab({ lab }: { lab: LabState }) {
         onRun={() => void lab.run()}
         tabs={tabs}
         notice={<Notices lab={lab} />}
+        isStale={lab.isStale.value}
         placeholder={<Welcome lab={lab} />}
       />
     </div>
@@ -53,6 +54,11 @@ function Notices({ lab }: { lab: LabState }) {
   const isDeadlock = lab.viewer.run.value?.steps.some((step) => step.waiting !== null) ?? false;
   return (
     <>
+      {lab.isStale.value && (
+        <div class="dbg-notice is-quiet" role="status">
+          <div><strong>Result of the previous run.</strong> {lab.isRunning.value ? "The new one is on its way." : "The program has changed since; press Run."}</div>
+        </div>
+      )}
       {fault !== null && (
         <div class="dbg-notice is-bad" role="alert">
           <div><Message {...fault} /></div>
@@ -67,6 +73,12 @@ function Notices({ lab }: { lab: LabState }) {
       )}
       {fault === null && failure !== null && failure.kind !== "truncated" && !isDeadlock && (
         <div class="dbg-notice is-bad" role="status"><div><Message message={failure.message} where="" fix={failure.fix} /></div></div>
+      )}
+      {lab.meshNote.value && (
+        <div class="dbg-notice" role="status">
+          <div>{lab.meshNote.value}</div>
+          <button type="button" onClick={() => (lab.meshNote.value = "")}>Close</button>
+        </div>
       )}
       <ComparisonNotice lab={lab} />
     </>
@@ -113,6 +125,7 @@ function Welcome({ lab }: { lab: LabState }) {
     <div class="dbg-welcome">
       <h2>See every device of your program</h2>
       <p>Choose a program, or open or drop your own file. Set a mesh and run it: it runs confined on this machine, on as many virtual devices as the mesh has.</p>
+      <p>Record a function <code>step</code> with a function <code>step_args()</code> that returns its arguments, or let the text call the program itself.</p>
       <ul>
         <li>Step through the lines and see what each device holds.</li>
         <li>At a collective, watch who sends what to whom.</li>

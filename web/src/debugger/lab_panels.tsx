@@ -19,11 +19,12 @@ export function BreakPanel({ lab }: { lab: LabState }) {
   const current = lab.brokenBy.value?.edit.id;
   return (
     <>
+      {lab.isStale.value && !lab.isRunning.value && <p class="dbg-hint">The program has changed: run it, then break it.</p>}
       <p class="dbg-hint">Each of these makes one mistake in a copy of the program and runs it. Devices that go wrong are red, devices that wait say so.</p>
       <ul class="dbg-rows">
         {edits.map((edit) => (
           <li key={edit.id}>
-            <button type="button" class={`dbg-row${edit.id === current ? " is-current" : ""}`} disabled={lab.isRunning.value} onClick={() => void lab.breakIt(edit)}>
+            <button type="button" class={`dbg-row${edit.id === current ? " is-current" : ""}`} disabled={lab.isStale.value} onClick={() => void lab.breakIt(edit)}>
               <span class="dbg-row-title">{edit.label}</span>
               <span class="dbg-row-figure">line {edit.line}</span>
               <span class="dbg-row-note">{edit.description}</span>
@@ -42,7 +43,7 @@ export function ComparePanel({ lab }: { lab: LabState }) {
     return (
       <>
         <p class="dbg-hint">{before === null ? "Keep this run as A, change the program, the specs or the mesh, and run again: the difference appears here." : "This run is A. Change the program, the specs or the mesh, and run again."}</p>
-        {before === null && <button type="button" onClick={() => lab.pin()}>Pin this run as A</button>}
+        {before === null && <button type="button" disabled={lab.isStale.value} onClick={() => lab.pin()}>Pin this run as A</button>}
       </>
     );
   }

@@ -12,7 +12,8 @@ import { DebuggerState } from "./state.ts";
 export interface ProgramSettings {
   text: string;
   mesh: string;
-  target: string | null;
+  /** The function to record, as the person wrote it; empty lets the server choose. */
+  functionName: string;
 }
 
 export interface Fault {
@@ -21,25 +22,49 @@ export interface Fault {
   fix: string;
 }
 
+/** The last opened program. */
+interface Draft extends ProgramSettings {
+  example: string | null;
+  /** Whether it ran to its end: a program that failed or was cancelled does not run by itself at the next visit. */
+  hasRun: boolean;
+}
+
 const DRAFT_KEY = "shardlab.lab.draft";
+
+/** The functions at the top level of a program that may be recorded: those that make arguments are left out. */
+export function functionNames(source: string): string[] {
+  const names = [...source.matchAll(/^(?:async )?def (\w+)/gm)].map((match) => match[1]!);
+  return [...new Set(names)].filter((name) => !name.endsWith("_args"));
+}
 
 export class LabState {
   readonly viewer = new DebuggerState();
   readonly text = signal("");
   readonly mesh = signal("data=4");
-  readonly target = signal<string | null>(null);
+  readonly functionName = signal("");
   readonly hardware = signal("tpu-v5e");
   readonly gallery = signal<api.GalleryEntry[]>([]);
   readonly exampleSlug = signal<string | null>(null);
+  /** The example in the editor; null as soon as its text is changed. */
+  readonly example = computed(() => this.exampleWith(this.text.value));
   readonly job = signal<api.Job | null>(null);
   readonly fault = signal<Fault | null>(null);
   readonly diagnostics = signal<LineDiagnostic[]>([]);
+  /** Why the recording has another mesh than the requested one; empty if it has not. */
+  readonly meshNote = signal("");
   readonly recordingId = signal<string | null>(null);
   readonly edits = signal<api.ProgramEdit[] | "loading" | null>(null);
   /** The edit of the run on the stage, and the program as it was before. */
   readonly brokenBy = signal<{ edit: api.ProgramEdit; settings: ProgramSettings; run: LoadedRecording; id: string | null } | null>(null);
   readonly meshAxes = computed<MeshAxes | string>(() => parseMesh(this.mesh.value));
-  readonly isRunning = computed(() => this.job.value !== null && ["queued", "running"].includes(this.job.value.state));
+  /** From the click on Run until its result is shown; the job follows once the server has accepted the run. */
+  readonly isRunning = signal(false);
+  /** Whether the stage shows another run than that of the program in the editor. */
+  readonly isStale = computed(() => {
+    const run = this.viewer.run.value;
+    return run !== null && (this.isRunning.value || this.text.value !== (run.recording.sources[0]?.text ?? ""));
+  });
+  /** The number of the newest run: what an older one still reports is ignored. */
   private runCount = 0;
 
   constructor(readonly chips: string[]) {
@@ -50,6 +75,22 @@ export class LabState {
       this.diagnostics.value = [];
       this.edits.value = null;
     });
+  }
+
+  /** The example with exactly this text; of several the chosen one. */
+  private exampleWith(text: string): api.GalleryEntry | null {
+    const matches = this.gallery.value.filter((entry) => entry.source === text);
+    return matches.find((entry) => entry.slug === this.exampleSlug.value) ?? matches[0] ?? null;
+  }
+
+  private settings(): ProgramSettings {
+    return { text: this.text.value, mesh: this.mesh.value, functionName: this.functionName.value };
+  }
+
+  /** An example names its function; in any other program the server chooses, unless the person names one. */
+  private requestFor(settings: ProgramSettings): api.RecordingRequest {
+    const target = settings.functionName.trim() || (this.exampleWith(settings.text)?.target ?? null);
+    return { source: settings.text, mesh: settings.mesh, target, hardware: this.hardware.value || null };
   }
 
   async start(parameters: URLSearchParams): Promise<void> {
@@ -73,25 +114,31 @@ export class LabState {
   openExample(example: api.GalleryEntry): void {
     batch(() => {
       this.exampleSlug.value = example.slug;
-      this.openProgram({ text: example.source, mesh: example.mesh, target: example.target });
+      this.openProgram({ text: example.source, mesh: example.mesh, functionName: "" });
     });
     void this.run();
   }
 
   openProgram(settings: ProgramSettings): void {
+    this.abandonRun();
     batch(() => {
       this.text.value = settings.text;
       this.mesh.value = settings.mesh;
-      this.target.value = settings.target;
+      this.functionName.value = settings.functionName;
+      this.meshNote.value = "";
       this.brokenBy.value = null;
       this.fault.value = null;
     });
   }
 
   private async openStored(id: string): Promise<void> {
+    const run = this.runCount;
     try {
-      this.show(await api.fetchRecording(id), id);
-      this.text.value = this.viewer.run.value?.recording.sources[0]?.text ?? "";
+      const recording = await api.fetchRecording(id);
+      // Meanwhile the person may have opened or run something else.
+      if (run !== this.runCount) return;
+      this.show(recording, id);
+      this.text.value = recording.sources[0]?.text ?? "";
     } catch (error) {
       this.showError(error);
     }
@@ -102,24 +149,31 @@ export class LabState {
     try {
       if (/\.json(\.gz)?$/.test(file.name)) {
         const recording = await api.readRecordingFile(file);
+        this.abandonRun();
         this.brokenBy.value = null;
         this.show(recording, null);
         this.text.value = recording.sources[0]?.text ?? "";
       } else {
         this.exampleSlug.value = null;
-        this.openProgram({ text: await file.text(), mesh: this.mesh.value, target: null });
+        this.openProgram({ text: await file.text(), mesh: this.mesh.value, functionName: "" });
         this.viewer.run.value = null;
+        this.beginDraft();
       }
     } catch (error) {
       this.showError(error);
     }
   }
 
-  show(recording: Recording, id: string | null): void {
+  /** Put a recording on the stage. `requestedMesh` is that of the run which made it. */
+  show(recording: Recording, id: string | null, requestedMesh?: string): void {
+    const mesh = meshText(recording.mesh);
+    const requested = requestedMesh === undefined ? mesh : normalMesh(requestedMesh);
     batch(() => {
       this.viewer.open(recording);
       this.recordingId.value = id;
-      this.mesh.value = meshText(recording.mesh);
+      this.meshNote.value = recording.steps.length > 0 && requested !== mesh ? `The program builds its own mesh ${mesh}; the mesh field was not used.` : "";
+      // A mesh that was changed during the run is for the next one.
+      if (requestedMesh === undefined || this.mesh.value === requestedMesh) this.mesh.value = mesh;
       if (recording.hardware !== null) this.hardware.value = recording.hardware;
       this.fault.value = null;
     });
@@ -132,26 +186,27 @@ export class LabState {
       this.fault.value = { message: this.meshAxes.value, where: "", fix: "" };
       return;
     }
-    this.saveDraft();
+    const settings = this.settings();
+    this.beginDraft();
     const wasBroken = this.brokenBy.value !== null;
-    await this.record({ source: this.text.value, mesh: this.mesh.value, target: this.target.value, hardware: this.hardware.value || null }, (recording, id) => {
+    await this.record(this.requestFor(settings), (recording, id) => {
       // Running the program again ends a break; a run pinned for comparison stays.
       if (wasBroken) {
         this.brokenBy.value = null;
         this.viewer.baseline.value = null;
       }
-      this.show(recording, id);
+      this.show(recording, id, settings.mesh);
+      this.saveDraft(settings, recording.steps.length > 0);
     });
   }
 
   /** Run the program with one edit of "Break it" and compare with the run on the stage. */
   async breakIt(edit: api.ProgramEdit): Promise<void> {
     const intact = this.brokenBy.value?.run ?? this.viewer.run.value;
-    const settings = this.brokenBy.value?.settings ?? { text: this.text.value, mesh: this.mesh.value, target: this.target.value };
+    const settings = this.brokenBy.value?.settings ?? this.settings();
     const intactId = this.brokenBy.value?.id ?? this.recordingId.value;
     if (intact === null) return;
-    const body = { source: settings.text, mesh: settings.mesh, target: settings.target, hardware: this.hardware.value || null, edit: edit.id };
-    await this.record(body, (recording, id) => {
+    await this.record({ ...this.requestFor(settings), edit: edit.id }, (recording, id) => {
       const edits = this.edits.value;
       batch(() => {
         this.show(recording, id);
@@ -190,39 +245,62 @@ export class LabState {
   }
 
   private async record(body: api.RecordingRequest, onRecording: (recording: Recording, id: string | null) => void): Promise<void> {
+    this.abandonRun();
+    const run = this.runCount;
     this.fault.value = null;
+    this.meshNote.value = "";
     this.diagnostics.value = [];
-    // A newer run replaces this one: what an older job still reports is not shown.
-    const run = (this.runCount += 1);
+    this.isRunning.value = true;
     try {
       const job = await api.startRecording(body);
+      if (run !== this.runCount) {
+        // Abandoned before the server answered.
+        cancelQuietly(job);
+        return;
+      }
       this.job.value = job;
       const ended = await api.followJob(job, (update) => {
         if (run === this.runCount) this.job.value = update;
       });
-      if (run === this.runCount) await this.finish(ended, onRecording);
+      if (run === this.runCount) await this.finish(run, ended, onRecording);
     } catch (error) {
-      this.job.value = null;
-      this.showError(error);
+      if (run === this.runCount) this.showError(error);
     }
+    if (run === this.runCount) this.endRun();
   }
 
-  private async finish(job: api.Job, onRecording: (recording: Recording, id: string | null) => void): Promise<void> {
-    if (job.state === "done" && job.result_url) {
-      const id = decodeURIComponent(job.result_url.split("/").pop()!.replace(/\?.*$/, ""));
-      onRecording(await api.fetchRecording(id), id);
-      // Faults of the program itself are part of the recording.
-      const failure = this.viewer.run.value?.recording.failure;
-      if (failure && this.viewer.run.value?.steps.length === 0) this.fault.value = { message: failure.message, where: failure.where || (failure.line > 0 ? `line ${failure.line}` : ""), fix: failure.fix };
-    } else if (job.state === "failed") {
-      throw api.errorFrom(job.error, "The run failed.");
-    }
-    this.job.value = null;
+  private async finish(run: number, job: api.Job, onRecording: (recording: Recording, id: string | null) => void): Promise<void> {
+    if (job.state === "failed") throw api.errorFrom(job.error, "The run failed.");
+    if (job.state !== "done" || !job.result_url) return;
+    const id = decodeURIComponent(job.result_url.split("/").pop()!.replace(/\?.*$/, ""));
+    const recording = await api.fetchRecording(id);
+    if (run !== this.runCount) return;
+    onRecording(recording, id);
+    // Faults of the program itself are part of the recording.
+    const failure = recording.failure;
+    if (failure && recording.steps.length === 0) this.fault.value = { message: failure.message, where: failure.where || (failure.line > 0 ? `line ${failure.line}` : ""), fix: failure.fix };
+  }
+
+  private endRun(): void {
+    batch(() => {
+      this.job.value = null;
+      this.isRunning.value = false;
+    });
+  }
+
+  /** Cancel the run in progress, if any; nothing that it still reports is shown. */
+  private abandonRun(): void {
+    this.runCount += 1;
+    if (this.job.value !== null) cancelQuietly(this.job.value);
+    this.endRun();
   }
 
   async cancel(): Promise<void> {
     const job = this.job.value;
-    if (job === null) return;
+    if (job === null) {
+      this.abandonRun();
+      return;
+    }
     try {
       await api.cancelJob(job.id);
     } catch (error) {
@@ -243,6 +321,7 @@ export class LabState {
   }
 
   pin(): void {
+    if (this.isStale.value) return;
     this.viewer.baseline.value = this.viewer.run.value;
   }
 
@@ -267,9 +346,16 @@ export class LabState {
     if (fault !== null && fault.line > 0) this.diagnostics.value = [{ line: fault.line, severity: "error", message: fault.fix ? `${fault.message}\nTry: ${fault.fix}` : fault.message }];
   }
 
-  private saveDraft(): void {
+  private beginDraft(): void {
+    this.saveDraft(this.settings(), false);
+    // An address that names an older recording or an example would bring that back at a reload.
+    history.replaceState(null, "", location.pathname);
+  }
+
+  private saveDraft(settings: ProgramSettings, hasRun: boolean): void {
     try {
-      localStorage.setItem(DRAFT_KEY, JSON.stringify({ text: this.text.value, mesh: this.mesh.value, target: this.target.value, example: this.exampleSlug.value }));
+      const draft: Draft = { ...settings, example: this.exampleSlug.value, hasRun };
+      localStorage.setItem(DRAFT_KEY, JSON.stringify(draft));
     } catch {
       // Private windows may refuse; the lab works without drafts.
     }
@@ -277,14 +363,25 @@ export class LabState {
 
   private restoreDraft(): boolean {
     try {
-      const draft = JSON.parse(localStorage.getItem(DRAFT_KEY) ?? "null") as (ProgramSettings & { example: string | null }) | null;
+      const draft = JSON.parse(localStorage.getItem(DRAFT_KEY) ?? "null") as Draft | null;
       if (draft === null || typeof draft.text !== "string" || !draft.text) return false;
       this.exampleSlug.value = draft.example;
-      this.openProgram(draft);
-      void this.run();
+      this.openProgram({ ...draft, functionName: draft.functionName ?? "" });
+      if (draft.hasRun) void this.run();
       return true;
     } catch {
       return false;
     }
   }
+}
+
+/** Nobody waits for this job any more, so neither for an error: it may have ended meanwhile. */
+function cancelQuietly(job: api.Job): void {
+  api.cancelJob(job.id).catch(() => undefined);
+}
+
+/** The mesh as a recording writes it. */
+function normalMesh(text: string): string {
+  const axes = parseMesh(text);
+  return typeof axes === "string" ? text : meshText(axes);
 }

@@ -158,6 +158,24 @@ export function groupLabel(run: LoadedRecording, value: Value, group: DeviceGrou
   return axes.map(({ name, index }) => `${name} ${coordinates[index]}`).join(", ");
 }
 
+/**
+ * How the copies of a value relate. Equal numbers alone do not make a value replicated: a shard may happen to equal the
+ * others, and a value that JAX's type lets vary may not vary with these arguments.
+ */
+export function copiesText(run: LoadedRecording, value: Value): string {
+  if (run.deviceCount === 1) return "on one device";
+  if (value.n_groups !== 1) return `${value.n_groups} different values`;
+  return `${isReplicated(value) ? "replicated" : "equal on all devices"} \u00d7${run.deviceCount}`;
+}
+
+function isReplicated(value: Value): boolean {
+  if (value.partial_over.length > 0) return false;
+  // A spec names the axes that shard the array in quotes: P('data', None).
+  if (value.spec !== null && /['"]/.test(value.spec)) return false;
+  // Without a type that JAX checked, only a spec says that the value is replicated.
+  return value.declared_over === null ? value.spec !== null : value.declared_over.length === 0;
+}
+
 /** A short label of a value: its name, or the operation that wrote it. */
 export function valueLabel(recording: LoadedRecording, id: number): string {
   const value = recording.values[id];

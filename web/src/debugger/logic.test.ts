@@ -5,9 +5,10 @@ import { decodeCells, differingCells, sliceGrid } from "./cells.ts";
 import { compareRecordings } from "./compare_runs.ts";
 import { formatBytes, formatNumber, formatSeconds, splitMessage } from "./format.ts";
 import { applyHop, hopStates } from "./hop_state.ts";
-import { groupLabel, LoadedRecording } from "./loaded_recording.ts";
+import { copiesText, groupLabel, LoadedRecording } from "./loaded_recording.ts";
 import { coordinateText, deviceCoordinates, meshGrid, parseMesh, placeDevice } from "./mesh_grid.ts";
 import { nearestStop, nextPosition, previousPosition, stepRuns, stopSteps } from "./navigation.ts";
+import { functionNames } from "./lab_state.ts";
 import { observeRun } from "./observations.ts";
 import { encodeFloats, fixtureRecording, ringAllReduce } from "./recording_fixture.ts";
 import { tileLayout } from "./tile_layout.ts";
@@ -197,4 +198,20 @@ test("numbers are short", () => {
   assert.deepEqual([0, 2.5, -0.12345, 123456.7, 1e-9, NaN].map((number) => formatNumber(number)), ["0", "2.5", "\u22120.1235", "1.2e+5", "1.0e\u22129", "nan"]);
   assert.deepEqual([1, 1500, 96e9].map(formatBytes), ["1 byte", "1.5 kB", "96.0 GB"]);
   assert.deepEqual([0, 48e-6, 0.0014913].map(formatSeconds), ["0 s", "48 \u00b5s", "1.49 ms"]);
+});
+
+test("equal numbers are called replicated only where the type or the spec says so", () => {
+  const run = new LoadedRecording(fixtureRecording());
+  const equal = { ...run.values[4]!, groups: run.values[4]!.groups.slice(0, 1), n_groups: 1, disagrees: false };
+  const text = (fields: Partial<typeof equal>) => copiesText(run, { ...equal, ...fields });
+  assert.equal(text({ declared_over: [] }), "replicated \u00d78");
+  assert.equal(text({ declared_over: ["data"] }), "equal on all devices \u00d78");
+  assert.equal(text({ declared_over: [], spec: "P('data')" }), "equal on all devices \u00d78");
+  assert.equal(text({ declared_over: null, spec: "P(None)" }), "replicated \u00d78");
+  assert.equal(text({ declared_over: null }), "equal on all devices \u00d78");
+  assert.equal(copiesText(run, run.values[0]!), "2 different values");
+});
+
+test("functions to record are those at the top level that do not make arguments", () => {
+  assert.deepEqual(functionNames("def step(x):\n    def body(x):\n        return x\n\ndef step_args():\n    return ()\nasync def late(): ...\n"), ["step", "late"]);
 });

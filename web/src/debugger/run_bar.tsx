@@ -1,8 +1,10 @@
 // The bar on top of the lab: program, mesh, chip, Run, and what to do with a recording.
 
 import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef } from "preact/hooks";
 import { meshText, parseMesh } from "./mesh_grid.ts";
-import type { LabState } from "./lab_state.ts";
+import { functionNames, type LabState } from "./lab_state.ts";
 
 export function RunBar({ lab }: { lab: LabState }) {
   const gallery = lab.gallery.value;
@@ -21,13 +23,13 @@ export function RunBar({ lab }: { lab: LabState }) {
         <div class="dbg-inline">
           <select
             id="dbg-example"
-            value={lab.exampleSlug.value ?? ""}
+            value={lab.example.value?.slug ?? ""}
             onChange={(event) => {
               const example = gallery.find((entry) => entry.slug === event.currentTarget.value);
               if (example !== undefined) lab.openExample(example);
             }}
           >
-            {lab.exampleSlug.value === null && <option value="">your own program</option>}
+            {lab.example.value === null && <option value="">your own program</option>}
             {(["pattern", "hazard"] as const).map((kind) => (
               <optgroup key={kind} label={kind === "pattern" ? "Patterns" : "Hazards"}>
                 {gallery.filter((entry) => entry.kind === kind).map((entry) => <option key={entry.slug} value={entry.slug}>{entry.title}</option>)}
@@ -38,6 +40,7 @@ export function RunBar({ lab }: { lab: LabState }) {
         </div>
       </div>
       <MeshField lab={lab} />
+      <FunctionField lab={lab} />
       <div class="dbg-field">
         <label for="dbg-chip">Chip</label>
         <select id="dbg-chip" value={lab.hardware.value} onChange={(event) => (lab.hardware.value = event.currentTarget.value)}>
@@ -45,7 +48,7 @@ export function RunBar({ lab }: { lab: LabState }) {
         </select>
       </div>
       <div class="dbg-inline">
-        <button type="submit" class="primary dbg-run" disabled={lab.isRunning.value} title="Run the program (Ctrl and Enter)">Run</button>
+        <button type="submit" class="primary dbg-run" title="Run the program (Ctrl and Enter)">Run</button>
         {lab.isRunning.value && <button type="button" onClick={() => void lab.cancel()}>Cancel</button>}
         <span class="muted" role="status">{runStatus(lab)}</span>
       </div>
@@ -76,7 +79,8 @@ function OpenFile({ lab }: { lab: LabState }) {
 
 function runStatus(lab: LabState): string {
   const job = lab.job.value;
-  if (job === null || !lab.isRunning.value) return "";
+  if (!lab.isRunning.value) return "";
+  if (job === null) return "sending";
   if (job.is_starting) return "starting the workers";
   if (job.state === "queued") return job.position && job.position > 1 ? `waiting, ${job.position - 1} ahead` : "waiting";
   const stage = job.progress?.text ?? job.progress?.stage ?? job.progress?.message;
@@ -137,6 +141,26 @@ function MeshField({ lab }: { lab: LabState }) {
   );
 }
 
+function FunctionField({ lab }: { lab: LabState }) {
+  return (
+    <div class="dbg-field">
+      <label for="dbg-function">Function</label>
+      <input
+        id="dbg-function"
+        class="code"
+        size={12}
+        list="dbg-functions"
+        autocomplete="off"
+        placeholder={lab.example.value?.target ?? "automatic"}
+        title="The function to record; empty means automatic"
+        value={lab.functionName.value}
+        onInput={(event) => (lab.functionName.value = event.currentTarget.value)}
+      />
+      <datalist id="dbg-functions">{functionNames(lab.text.value).map((name) => <option key={name} value={name} />)}</datalist>
+    </div>
+  );
+}
+
 function RecordingMenu({ lab }: { lab: LabState }) {
   const run = lab.viewer.run.value;
   const isCopied = useSignal(false);
@@ -156,16 +180,45 @@ function RecordingMenu({ lab }: { lab: LabState }) {
   };
   return (
     <>
-      <button type="button" onClick={() => lab.pin()} title="Keep this run as A and compare the next one with it">Pin as A</button>
-      <details class="dbg-menu">
-        <summary>Share and export</summary>
-        <div>
-          {id !== null && <button type="button" onClick={() => void copy()}>{isCopied.value ? "Link copied" : "Copy a link to this run"}</button>}
-          {id !== null && <a href={`/api/v1/recordings/${id}.html`} download>One offline HTML file</a>}
-          <button type="button" onClick={save}>Recording (JSON)</button>
-          {id !== null && <a href={`/api/v1/recordings/${id}/perfetto.json`} download>Timeline for Perfetto</a>}
-        </div>
-      </details>
+      <button type="button" disabled={lab.isStale.value} onClick={() => lab.pin()} title="Keep this run as A and compare the next one with it">Pin as A</button>
+      <Menu label={isCopied.value ? "Link copied" : "Share and export"}>
+        {id !== null && <button type="button" onClick={() => void copy()}>Copy a link to this run</button>}
+        {id !== null && <a href={`/api/v1/recordings/${id}.html`} download>One offline HTML file</a>}
+        <button type="button" onClick={save}>Recording (JSON)</button>
+        {id !== null && <a href={`/api/v1/recordings/${id}/perfetto.json`} download>Timeline for Perfetto</a>}
+      </Menu>
     </>
+  );
+}
+
+/** Closes after a choice, on Escape, and on a click elsewhere. */
+function Menu({ label, children }: { label: string; children: ComponentChildren }) {
+  const details = useRef<HTMLDetailsElement>(null);
+  const close = () => {
+    if (details.current !== null) details.current.open = false;
+  };
+  useEffect(() => {
+    const onPointerDown = (event: PointerEvent) => {
+      if (!event.composedPath().includes(details.current!)) close();
+    };
+    const onKeyDown = (event: KeyboardEvent) => {
+      if (event.key !== "Escape" || !details.current?.open) return;
+      const hadFocus = details.current.contains(document.activeElement);
+      close();
+      // The focus was on a choice that is hidden now.
+      if (hadFocus) details.current.querySelector("summary")?.focus();
+    };
+    document.addEventListener("pointerdown", onPointerDown);
+    document.addEventListener("keydown", onKeyDown);
+    return () => {
+      document.removeEventListener("pointerdown", onPointerDown);
+      document.removeEventListener("keydown", onKeyDown);
+    };
+  }, []);
+  return (
+    <details class="dbg-menu" ref={details}>
+      <summary>{label}</summary>
+      <div onClick={close}>{children}</div>
+    </details>
   );
 }

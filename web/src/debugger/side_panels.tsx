@@ -3,6 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useSignal } from "@preact/signals";
 import { formatBytes, formatSeconds, plural, splitMessage } from "./format.ts";
+import { copiesText } from "./loaded_recording.ts";
 import { prefersReducedMotion, useDebugger } from "./state.ts";
 
 export interface PanelTab {
@@ -81,7 +82,7 @@ export function ValuesPanel() {
                 <span class="dbg-row-title">{entry.name}{isWatched && <span class="badge">watched</span>}</span>
                 <code>{value.type}</code>
                 <span class="dbg-row-note">
-                  {value.disagrees ? <b class="bad">copies disagree</b> : value.partial_over.length ? `partial sum over ${value.partial_over.join(", ")}` : value.n_groups === 1 ? "replicated" : `${value.n_groups} different values`}
+                  {value.disagrees ? <b class="bad">copies disagree</b> : value.partial_over.length ? `partial sum over ${value.partial_over.join(", ")}` : copiesText(run, value)}
                 </span>
               </button>
             </li>

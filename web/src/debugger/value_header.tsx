@@ -2,7 +2,7 @@
 
 import type { Signal } from "@preact/signals";
 import { effectiveMode } from "./device_view.tsx";
-import { valueLabel } from "./loaded_recording.ts";
+import { copiesText, valueLabel } from "./loaded_recording.ts";
 import { resultHop } from "./navigation.ts";
 import { useDebugger, type DeviceViewMode } from "./state.ts";
 
@@ -54,16 +54,13 @@ function ValueBadges() {
   const state = useDebugger();
   const [run, value, step] = [state.run.value!, state.value.value!, state.step.value!];
   const isBefore = step.collective !== null && state.position.value.hop < resultHop(step);
-  const isReplicated = value.n_groups === 1 && run.deviceCount > 1;
   return (
     <span class="dbg-badges">
       {value.partial_over.length > 0 && <span class="badge texture-partial">partial sum over {value.partial_over.join(", ")}</span>}
       {value.disagrees ? (
         <span class="badge bad">{"\u2260"} copies disagree</span>
-      ) : isReplicated ? (
-        <span class="badge">replicated {"\u00d7"}{run.deviceCount}</span>
       ) : (
-        <span class="badge">{value.n_groups} different values</span>
+        <span class="badge">{copiesText(run, value)}</span>
       )}
       {isBefore && state.position.value.hop === 0 && <span class="badge">before the collective</span>}
       {state.divergent.value.size > 0 && <span class="badge bad">{state.divergent.value.size} of {run.deviceCount} devices differ from run A</span>}

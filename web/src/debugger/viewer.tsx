@@ -23,11 +23,13 @@ export interface ViewerProps {
   tabs?: PanelTab[];
   /** Above the stage, such as a notice about a broken copy. */
   notice?: ComponentChildren;
+  /** Whether the recording is of an earlier program; then it is dimmed. */
+  isStale?: boolean;
   /** In place of the stage while there is no recording. */
   placeholder?: ComponentChildren;
 }
 
-export function Viewer({ state, text = null, diagnostics, onRun, tabs = [], notice, placeholder }: ViewerProps) {
+export function Viewer({ state, text = null, diagnostics, onRun, tabs = [], notice, isStale = false, placeholder }: ViewerProps) {
   useEffect(watchTheme, []);
   const work = useRef<HTMLDivElement>(null);
   // On the document, so that the keys also work before anything has the focus.
@@ -50,7 +52,7 @@ export function Viewer({ state, text = null, diagnostics, onRun, tabs = [], noti
   ];
   return (
     <DebuggerContext.Provider value={state}>
-      <div class="dbg-work" ref={work}>
+      <div class={`dbg-work${isStale ? " is-stale" : ""}`} ref={work}>
         <SourcePane text={text} {...(diagnostics ? { diagnostics } : {})} {...(onRun ? { onRun } : {})} />
         <section class="dbg-stage" aria-label="Devices">
           {notice}
