@@ -9,12 +9,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
-import io
 import linecache
 import sys
 import traceback
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -32,6 +31,7 @@ from shardlab.errors import (
 )
 from shardlab.recording.attached_findings import FindingsDetail, place_finding
 from shardlab.recording.edits import allow_unchecked, apply_edit
+from shardlab.recording.printed_output import PrintedOutput
 from shardlab.recording.program_sources import ProgramSources
 from shardlab.recording.record_program import MAX_STEPS, ProgramCall, record_call
 from shardlab.recording.recording import Recording, SourceFile
@@ -46,7 +46,6 @@ from shardlab.tracing.rejected_programs import find_rejection, full_tracebacks
 from shardlab.tracing.stage import program_name
 
 FILE_NAME = "program.py"
-_MAX_PRINTED = 20_000  # characters
 _MIN_DEVICES = 8
 _MAX_MESSAGE = 4000
 
@@ -108,24 +107,27 @@ def record_source(
 
 
 def _record_request(request: SourceRequest) -> Recording:
+    output = PrintedOutput()
     try:
         with full_tracebacks():
-            return _load_and_record(request)
+            recording = _load_and_record(request, output)
     except (Exception, SystemExit) as error:
-        return _failed_recording(request, error)
+        recording = _failed_recording(request, error)
+    return dataclasses.replace(recording, output=output.text)
 
 
-def _load_and_record(request: SourceRequest) -> Recording:
+def _load_and_record(request: SourceRequest, output: PrintedOutput) -> Recording:
     n_devices = max(request.mesh.n_devices if request.mesh else 0, _MIN_DEVICES)
     script_run = ScriptRun()
     notes: list[str] = []
-    with simulated(n_devices), _captured_output() as output:
-        module, error = _execute(request, script_run, notes)
-        call = _choose_call(request, module, script_run, error)
-        recording = _record_on_mesh(call, request, notes)
-    return dataclasses.replace(
-        recording, notes=(*recording.notes, *notes, *_printed_note(output.getvalue()))
-    )
+    with simulated(n_devices):
+        with output.capture():
+            module, error = _execute(request, script_run, notes, output)
+            call = _choose_call(request, module, script_run, error)
+        # A call that the text made itself has printed already.
+        with output.capture(is_repeated=call.is_captured):
+            recording = _record_on_mesh(call, request, notes)
+    return dataclasses.replace(recording, notes=(*recording.notes, *notes))
 
 
 def _record_on_mesh(call: ProgramCall, request: SourceRequest, notes: list[str]) -> Recording:
@@ -152,7 +154,7 @@ def _record_on_mesh(call: ProgramCall, request: SourceRequest, notes: list[str])
 
 
 def _execute(
-    request: SourceRequest, script_run: ScriptRun, notes: list[str]
+    request: SourceRequest, script_run: ScriptRun, notes: list[str], output: PrintedOutput
 ) -> tuple[types.ModuleType, BaseException | None]:
     """Run the text as a module; its exception comes back if it called a program before."""
     if request.mesh is None:
@@ -162,6 +164,7 @@ def _execute(
         with retarget_programs(request.mesh, n_devices=n_devices):
             return _execute_module(request, script_run)
     script_run.programs.clear()
+    output.clear()
     notes.append("The program ran on its own mesh: it has other axes than the one given.")
     return _execute_module(request, script_run)
 
@@ -187,20 +190,6 @@ def _execute_module(
                 raise
             return module, error
     return module, None
-
-
-@contextlib.contextmanager
-def _captured_output() -> Iterator[io.StringIO]:
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output):
-        yield output
-
-
-def _printed_note(text: str) -> tuple[str, ...]:
-    if not text.strip():
-        return ()
-    shown = text if len(text) <= _MAX_PRINTED else f"{text[:_MAX_PRINTED]}\n... and more"
-    return (f"The program printed:\n{shown.rstrip()}",)
 
 
 # -------------------------------------------------------------------------- what is to be recorded
