@@ -15,7 +15,7 @@ _MORE = "\n... and more"
 
 
 class PrintedOutput:
-    """The beginning of what was printed. A program may print without end, so the rest is dropped."""
+    """The beginning of what was printed; a program may print without end."""
 
     def __init__(self) -> None:
         self._stream = _FirstCharacters()
