@@ -43,6 +43,15 @@ def test_hazards_show_what_goes_wrong():
     assert bias.values[bias.outputs[0].value].groups[0].min == 8 + 4 * 100
 
 
+@pytest.mark.parametrize("slug", SLUGS)
+def test_full_findings_explain_each_hazard_and_no_pattern(slug):
+    recording = record_gallery(slug, findings="full")
+    # A NaN is seen in the values; the program is the same on one device.
+    is_explained = find_program(slug).kind == "hazard" and slug != "nan_on_one_device"
+    assert bool(recording.findings) == is_explained
+    assert any("one device" in note for note in recording.notes) == (slug == "pipeline")
+
+
 PSUM = """import jax
 from jax.sharding import PartitionSpec as P
 
@@ -156,6 +165,11 @@ def test_what_the_program_prints_is_in_the_recording():
     assert lines[:2] == ["?[31mhere", "traced"]
     assert [line.split(" sum ")[0] for line in lines[2:]] == [f"[data={i}]" for i in range(4)]
     assert Recording.from_json(recording.to_json()).output == recording.output
+
+
+def test_full_findings_print_nothing_again():
+    static = record_source(PRINTS, mesh="data=4")
+    assert record_source(PRINTS, mesh="data=4", findings="full").output == static.output
 
 
 def test_a_program_that_fails_has_its_output_too():
