@@ -36,6 +36,21 @@ def test_a_newcomer_solves_the_first_seed_problem(open_visit):
     visit.check()
 
 
+def test_a_page_that_is_reloaded_during_a_judgement_shows_its_end(open_visit):
+    visit = open_visit()
+    page = visit.open("/practice/shard-map-basics")
+    # Sleeping, so that the judgement is still under way when the page is loaded again.
+    source = catalogue_file("shard-map-basics", "solution.py")
+    write_solution(page, f"import time\ntime.sleep(3)\n{source}")
+    page.get_by_role("button", name="Submit all cases").click()
+    expect(page.locator("#result[data-active]")).to_be_visible()
+    page.reload()
+    result = page.locator("#result[data-active]")
+    expect(result).to_be_visible()
+    expect(result.get_by_text("Solved").first).to_be_visible(timeout=LIMIT_MS)
+    visit.check()
+
+
 def test_a_wrong_solution_of_the_fourth_seed_problem_is_explained(open_visit):
     visit = open_visit()
     page = visit.open("/practice/shard-map-psum")

@@ -9,6 +9,7 @@ from shardlab.recording.comparison import compare_recordings
 from shardlab.recording.edits import allow_unchecked, apply_edit, list_edits
 from shardlab.recording.example_gallery import find_program, gallery_programs
 from shardlab.recording.program_recording import record_source
+from shardlab.recording.recording import Recording
 
 SLUGS = [program.slug for program in gallery_programs()]
 
@@ -40,6 +41,15 @@ def test_hazards_show_what_goes_wrong():
     assert record_gallery("deadlock_in_branch").steps[-1].waiting is not None
     bias = record_gallery("bias_before_psum")
     assert bias.values[bias.outputs[0].value].groups[0].min == 8 + 4 * 100
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_full_findings_explain_each_hazard_and_no_pattern(slug):
+    recording = record_gallery(slug, findings="full")
+    # A NaN is seen in the values; the program is the same on one device.
+    is_explained = find_program(slug).kind == "hazard" and slug != "nan_on_one_device"
+    assert bool(recording.findings) == is_explained
+    assert any("one device" in note for note in recording.notes) == (slug == "pipeline")
 
 
 PSUM = """import jax
@@ -140,7 +150,43 @@ def test_a_script_is_recorded_through_its_own_calls():
     recording = record_source(script, mesh="data=4")
     assert recording.mesh == (("data", 4),)
     assert recording.values[recording.outputs[0].value].groups[0].mean == 28.0
-    assert any("28.0" in note for note in recording.notes)
+    assert recording.output == "28.0\n"
+
+
+PRINTS = PSUM.replace(
+    "    return total",
+    '    print("traced")\n    jax.debug.print("sum {}", total)\n    return total',
+)
+
+
+def test_what_the_program_prints_is_in_the_recording():
+    recording = record_source('print("\\x1b[31mhere")\n' + PRINTS, mesh="data=4")
+    lines = recording.output.splitlines()
+    assert lines[:2] == ["?[31mhere", "traced"]
+    assert [line.split(" sum ")[0] for line in lines[2:]] == [f"[data={i}]" for i in range(4)]
+    assert Recording.from_json(recording.to_json()).output == recording.output
+
+
+def test_full_findings_print_nothing_again():
+    static = record_source(PRINTS, mesh="data=4")
+    assert record_source(PRINTS, mesh="data=4", findings="full").output == static.output
+
+
+def test_a_program_that_fails_has_its_output_too():
+    recording = record_source("print('before')\nraise ValueError('mine')\n", mesh="data=4")
+    assert recording.output == "before\n"
+
+
+def test_long_output_is_shortened():
+    recording = record_source("for i in range(100_000):\n    print(i)\n" + PSUM, mesh="data=4")
+    assert len(recording.output) == 20_000
+    assert recording.output.endswith("... and more")
+
+
+def test_a_file_without_output_still_loads():
+    data = record_source(PSUM, mesh="data=4").to_json()
+    del data["output"]
+    assert Recording.from_json(data).output == ""
 
 
 def test_a_mesh_with_other_axes_leaves_the_program_on_its_own():

@@ -242,6 +242,22 @@ def test_findings_are_on_the_page(client):
     assert "Findings" in page
 
 
+@pytest.mark.parametrize(
+    ("field", "text", "message"),
+    [
+        ("batch", "abc", "Batch must be an integer, such as 16."),
+        ("sequence", "1.5", "Sequence must be an integer, such as 4096."),
+        ("batch", "0", "Batch must be at least 1."),
+        ("headroom", "much", "Headroom must be a number, such as 0.1."),
+        ("headroom", "1", "Headroom must be less than 1."),
+    ],
+)
+def test_a_field_that_is_no_number_is_explained(client, field, text, message):
+    assert message in html.unescape(client.get("/plan", params={**LLAMA, field: text}).text)
+    response = post_plan(client, **{**LLAMA, field: text})
+    assert response.json()["error"]["message"] == message
+
+
 HOSTILE = [
     "",
     "\x00",

@@ -8,34 +8,29 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import inspect
-import io
 import linecache
 import sys
 import traceback
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 
 from shardlab import __version__
-from shardlab._text.nearest import nearest_name
 from shardlab.checks.check_program import check_program
 from shardlab.errors import (
     LabError,
     MeshAxesMismatch,
-    MissingArguments,
-    NothingToRecord,
-    UnknownFunction,
     Unsupported,
 )
 from shardlab.recording.attached_findings import FindingsDetail, place_finding
+from shardlab.recording.chosen_call import FILE_NAME, choose_call
 from shardlab.recording.edits import allow_unchecked, apply_edit
+from shardlab.recording.printed_output import PrintedOutput
 from shardlab.recording.program_sources import ProgramSources
 from shardlab.recording.record_program import MAX_STEPS, ProgramCall, record_call
 from shardlab.recording.recording import Recording, SourceFile
-from shardlab.recording.script_recording import captured_call
 from shardlab.recording.step_records import RecordedFinding, RecordingFailure
 from shardlab.sharding.mesh import Mesh, MeshSizes, parse_mesh
 from shardlab.simulator.retarget import retarget_programs
@@ -43,10 +38,7 @@ from shardlab.simulator.script_programs import ScriptRun, observe_programs
 from shardlab.simulator.simulated_mode import simulated
 from shardlab.tracing.observation import Observation, ProgramPattern
 from shardlab.tracing.rejected_programs import find_rejection, full_tracebacks
-from shardlab.tracing.stage import program_name
 
-FILE_NAME = "program.py"
-_MAX_PRINTED = 20_000  # characters
 _MIN_DEVICES = 8
 _MAX_MESSAGE = 4000
 
@@ -75,9 +67,9 @@ def record_source(
 ) -> Recording:
     """Return the recording of a program that is given as text.
 
-    `target` names a function of it. Without one the program's own calls are recorded; a program
-    that makes none is searched for `step`, `main`, or a function with example arguments. The mesh
-    replaces the program's own if it has the same axes. `edit` is the id of one of `list_edits`.
+    `target` names a function of it. Without one, the function with example arguments is recorded,
+    or else what the text calls itself when it runs as `__main__`. The mesh replaces the program's
+    own if it has the same axes. `edit` is the id of one of `list_edits`.
     """
     parsed = parse_mesh(mesh) if mesh else None
     request = SourceRequest(
@@ -108,24 +100,29 @@ def record_source(
 
 
 def _record_request(request: SourceRequest) -> Recording:
+    output = PrintedOutput()
     try:
         with full_tracebacks():
-            return _load_and_record(request)
+            recording = _load_and_record(request, output)
     except (Exception, SystemExit) as error:
-        return _failed_recording(request, error)
+        recording = _failed_recording(request, error)
+    return dataclasses.replace(recording, output=output.text)
 
 
-def _load_and_record(request: SourceRequest) -> Recording:
+def _load_and_record(request: SourceRequest, output: PrintedOutput) -> Recording:
     n_devices = max(request.mesh.n_devices if request.mesh else 0, _MIN_DEVICES)
     script_run = ScriptRun()
     notes: list[str] = []
-    with simulated(n_devices), _captured_output() as output:
-        module, error = _execute(request, script_run, notes)
-        call = _choose_call(request, module, script_run, error)
-        recording = _record_on_mesh(call, request, notes)
-    return dataclasses.replace(
-        recording, notes=(*recording.notes, *notes, *_printed_note(output.getvalue()))
-    )
+    with simulated(n_devices), _restored_main():
+        with output.capture():
+            module, error = _execute(request, script_run, notes, output)
+            call = choose_call(module, script_run, request.target, error)
+        if error is not None and call.is_captured:
+            notes.append(_later_error_note(error))
+        # A call that the text made itself has printed already.
+        with output.capture(is_repeated=call.is_captured):
+            recording = _record_on_mesh(call, request, notes)
+    return dataclasses.replace(recording, notes=(*recording.notes, *notes))
 
 
 def _record_on_mesh(call: ProgramCall, request: SourceRequest, notes: list[str]) -> Recording:
@@ -151,8 +148,18 @@ def _record_on_mesh(call: ProgramCall, request: SourceRequest, notes: list[str])
 # ------------------------------------------------------------------------------ running the text
 
 
+@contextlib.contextmanager
+def _restored_main() -> Iterator[None]:
+    """Put the main module of this process back at the end."""
+    main = sys.modules["__main__"]
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
 def _execute(
-    request: SourceRequest, script_run: ScriptRun, notes: list[str]
+    request: SourceRequest, script_run: ScriptRun, notes: list[str], output: PrintedOutput
 ) -> tuple[types.ModuleType, BaseException | None]:
     """Run the text as a module; its exception comes back if it called a program before."""
     if request.mesh is None:
@@ -162,6 +169,7 @@ def _execute(
         with retarget_programs(request.mesh, n_devices=n_devices):
             return _execute_module(request, script_run)
     script_run.programs.clear()
+    output.clear()
     notes.append("The program ran on its own mesh: it has other axes than the one given.")
     return _execute_module(request, script_run)
 
@@ -169,150 +177,35 @@ def _execute(
 def _execute_module(
     request: SourceRequest, script_run: ScriptRun
 ) -> tuple[types.ModuleType, BaseException | None]:
-    module = types.ModuleType("program")
+    # As `python program.py` does, so that `if __name__ == "__main__":` is true.
+    module = types.ModuleType("__main__")
     module.__file__ = FILE_NAME
     # Tracebacks, inspect and the recording read the text from here: there is no file.
     lines = request.source.splitlines(keepends=True)
     linecache.cache[FILE_NAME] = (len(request.source), None, lines, FILE_NAME)
-    # Registered, because dataclasses and pickle look their module up.
-    sys.modules["program"] = module
     code = compile(request.source, FILE_NAME, "exec")
+    # Registered, because dataclasses and pickle look their module up.
+    sys.modules["__main__"] = module
     with observe_programs(script_run, keep_values=True):
         try:
             exec(code, module.__dict__)
         except (MeshAxesMismatch, Unsupported):
             raise
-        except (Exception, SystemExit) as error:
+        except SystemExit as end:
+            if end.code and not script_run.programs:
+                raise
+            return module, end if end.code else None
+        except Exception as error:
             if not script_run.programs:
                 raise
             return module, error
     return module, None
 
 
-@contextlib.contextmanager
-def _captured_output() -> Iterator[io.StringIO]:
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output):
-        yield output
-
-
-def _printed_note(text: str) -> tuple[str, ...]:
-    if not text.strip():
-        return ()
-    shown = text if len(text) <= _MAX_PRINTED else f"{text[:_MAX_PRINTED]}\n... and more"
-    return (f"The program printed:\n{shown.rstrip()}",)
-
-
-# -------------------------------------------------------------------------- what is to be recorded
-
-
-def _choose_call(
-    request: SourceRequest,
-    module: types.ModuleType,
-    script_run: ScriptRun,
-    error: BaseException | None,
-) -> ProgramCall:
-    programs = {program.name: program for program in script_run.programs}
-    if request.target:
-        if request.target in programs and not _has_arguments(module, request.target):
-            return captured_call(script_run.programs, request.target)
-        return _function_call(module, request.target)
-    if programs:
-        return captured_call(script_run.programs)
-    if error is not None:
-        raise error
-    name = _default_target(module)
-    if name is None:
-        raise NothingToRecord(
-            "The program calls no shard_map and no jit with shardings.",
-            where=FILE_NAME,
-            fix="call the program at the end of the text, or add a function step_args() that "
-            "returns the arguments of step().",
-        )
-    return _function_call(module, name)
-
-
-def _own_functions(module: types.ModuleType) -> dict[str, Callable[..., Any]]:
-    return {
-        name: value
-        for name, value in vars(module).items()
-        if callable(value)
-        and not name.startswith("_")
-        and not isinstance(value, type)
-        and getattr(value, "__module__", "") == module.__name__
-    }
-
-
-def _default_target(module: types.ModuleType) -> str | None:
-    functions = _own_functions(module)
-    with_arguments = [name for name in functions if f"{name}_args" in vars(module)]
-    for name in ("step", "train_step", "main"):
-        if name in functions and (name in with_arguments or hasattr(module, "example_args")):
-            return name
-    if with_arguments:
-        return with_arguments[-1]
-    candidates = [
-        name for name in functions if not name.endswith("_args") and name != "example_args"
-    ]
-    if hasattr(module, "example_args") and candidates:
-        return candidates[-1]
-    callable_alone = [name for name in candidates if not _required_parameters(functions[name])]
-    return callable_alone[-1] if callable_alone else None
-
-
-def _has_arguments(module: types.ModuleType, name: str) -> bool:
-    return hasattr(module, f"{name}_args") or hasattr(module, "example_args")
-
-
-def _function_call(module: types.ModuleType, name: str) -> ProgramCall:
-    function = getattr(module, name, None)
-    if not callable(function):
-        match = nearest_name(name, list(_own_functions(module)))
-        raise UnknownFunction(
-            f"The program has no function {name[:60]!r}.",
-            where=FILE_NAME,
-            fix=f"Did you mean {match!r}?" if match else "name one of its functions.",
-        )
-    return ProgramCall(
-        function=function,
-        args=_example_arguments(module, name, function),
-        mesh=None,
-        title=program_name(function),
-    )
-
-
-def _example_arguments(
-    module: types.ModuleType, name: str, function: Callable[..., Any]
-) -> tuple[Any, ...]:
-    """Return the arguments by the rules of `shardlab trace file.py:function`."""
-    for source_name in (f"{name}_args", "example_args"):
-        if hasattr(module, source_name):
-            source = getattr(module, source_name)
-            values = source() if callable(source) else source
-            return tuple(values) if isinstance(values, (tuple, list)) else (values,)
-    required = _required_parameters(function)
-    if required:
-        raise MissingArguments(
-            f"{name!r} needs arguments ({', '.join(required)}), and the program has none.",
-            where=FILE_NAME,
-            fix=f"add a function {name}_args() that returns a tuple of them.",
-        )
-    return ()
-
-
-def _required_parameters(function: Callable[..., Any]) -> list[str]:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return []
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return [
-        parameter.name
-        for parameter in parameters
-        if parameter.kind in positional
-        and parameter.default is parameter.empty
-        and parameter.name != "mesh"
-    ]
+def _later_error_note(error: BaseException) -> str:
+    line = _program_line(error)
+    where = f" in line {line}" if line else ""
+    return f"The program ended later{where}: {type(error).__name__}: {str(error)[:300]}"
 
 
 # --------------------------------------------------------------------------------------- failures

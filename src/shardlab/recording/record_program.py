@@ -17,7 +17,7 @@ from shardlab.analysis.run_arguments import fill_arguments, is_array
 from shardlab.errors import Deadlock, NothingToRecord, TooLargeToRecord
 from shardlab.hardware.chips import parse_hardware
 from shardlab.hardware.collective_time import CollectiveTimer
-from shardlab.recording.attached_findings import FindingsDetail, find_problems
+from shardlab.recording.attached_findings import MAX_COMPARED_BYTES, FindingsDetail, find_problems
 from shardlab.recording.finish_recording import finish_recording
 from shardlab.recording.propagated_shardings import propagate_shardings
 from shardlab.recording.recorder import OnEquation, Recorder
@@ -116,9 +116,22 @@ def record_staged(
         shardlab=__version__,
         jax=jax.__version__,
     )
-    problems = find_problems(call.function, call.args, staged, findings, recorder.sources)
-    # The findings may be in files that no step is in.
-    return dataclasses.replace(recording, findings=problems, sources=recorder.sources.files)
+    if findings == "full" and _is_large(staged, recording):
+        findings = "static"
+    jax.effects_barrier()  # what this run prints comes before what the checks do
+    problems, notes = find_problems(call.function, call.args, staged, findings, recorder.sources)
+    return dataclasses.replace(
+        recording,
+        findings=problems,
+        notes=(*recording.notes, *notes),
+        sources=recorder.sources.files,  # the findings may be in files that no step is in
+    )
+
+
+def _is_large(staged: StagedProgram, recording: Recording) -> bool:
+    """Return whether comparing the run with others would take much longer than the recording."""
+    inner, _ = _jax.open_jaxpr(staged.jaxpr)
+    return recording.truncated is not None or _argument_bytes(inner) > MAX_COMPARED_BYTES
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -176,7 +189,7 @@ def _run(staged: StagedProgram, recorder: Recorder, call: ProgramCall) -> _Run:
 
 def _check_size(jaxpr: Any, program: str) -> None:
     """Raise `TooLargeToRecord` before anything is allocated."""
-    n_bytes = sum(var.aval.size * getattr(var.aval.dtype, "itemsize", 8) for var in jaxpr.invars)
+    n_bytes = _argument_bytes(jaxpr)
     if n_bytes > MAX_ARGUMENT_BYTES:
         raise TooLargeToRecord(
             f"The arguments have {bytes_text(n_bytes)}; a recording computes every value and "
@@ -185,6 +198,10 @@ def _check_size(jaxpr: Any, program: str) -> None:
             fix="record it with smaller shapes, which shows the same steps; `shardlab trace` "
             "takes shapes of any size, because it computes no value.",
         )
+
+
+def _argument_bytes(jaxpr: Any) -> int:
+    return sum(var.aval.size * getattr(var.aval.dtype, "itemsize", 8) for var in jaxpr.invars)
 
 
 def _input_arrays(args: Sequence[Any], jaxpr: Any) -> list[Any]:

@@ -66,6 +66,7 @@ class Recording:
     totals: RecordingTotals = field(default_factory=RecordingTotals)
     notes: tuple[str, ...] = ()
     truncated: str | None = None
+    output: str = ""  # what the program printed
     shardlab: str = ""
     jax: str = ""
 
@@ -113,6 +114,7 @@ class Recording:
             "totals": self.totals.to_json(),
             "notes": list(self.notes),
             "truncated": self.truncated,
+            "output": self.output,
         }
 
     @classmethod
@@ -154,6 +156,7 @@ class Recording:
             totals=RecordingTotals(**data["totals"]),
             notes=tuple(data["notes"]),
             truncated=data["truncated"],
+            output=str(data.get("output", "")),  # files of earlier versions have none
             shardlab=data["shardlab"],
             jax=data["jax"],
         )

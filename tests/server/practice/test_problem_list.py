@@ -74,10 +74,13 @@ def test_a_locked_problem_names_its_prerequisites(browser):
 
 def test_the_list_says_where_to_begin_and_where_to_continue(browser, store):
     def current():
+        html = browser.read("/practice")
         match = re.search(
-            r'id="continue" href="/practice/([\w-]+)">\s*<span class="eyebrow">([^<]*)<',
-            browser.read("/practice"),
+            r'id="continue" href="/practice/([\w-]+)">\s*<span class="eyebrow">([^<]*)<', html
         )
+        # The list marks the same problem.
+        rows = re.findall(r'href="/practice/([\w-]+)">[^<]*</a>\s*<span class="badge next">', html)
+        assert rows == [match[1]]
         return match.groups()
 
     assert current() == ("partition-spec-layout", "Begin here")

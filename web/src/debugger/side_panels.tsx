@@ -140,7 +140,7 @@ export function FindingsPanel() {
   const state = useDebugger();
   const run = state.run.value;
   if (run === null) return null;
-  const { findings, failure, notes, truncated } = run.recording;
+  const { findings, failure, notes, truncated, output } = run.recording;
   const select = (file: number, line: number) => {
     const first = run.lineTotals(file, line)?.steps[0];
     if (first !== undefined) state.goTo(first);
@@ -179,6 +179,12 @@ export function FindingsPanel() {
       ))}
       {failure === null && findings.length === 0 && state.observations.value.length === 0 && <p class="dbg-hint">No findings.</p>}
       {[...notes, ...(truncated ? [truncated] : [])].map((note) => <p key={note} class="dbg-hint">{note}</p>)}
+      {output?.trim() && (
+        <section class="dbg-output" aria-label="Output">
+          <h3>Output</h3>
+          <pre class="code" tabIndex={0}>{output.trimEnd()}</pre>
+        </section>
+      )}
     </>
   );
 }

@@ -119,6 +119,8 @@ export interface Recording {
   };
   notes: string[];
   truncated: string | null;
+  /** What the program printed. */
+  output?: string;
 }
 
 /** Return the device numbers of a set, such as "0-7,16". */

@@ -37,6 +37,7 @@ def record_program(payload: Payload) -> Any:
         mesh=payload["mesh"],
         hardware=payload["hardware"],
         edit=payload["edit"],
+        findings="full",
     ).to_json()
 
 

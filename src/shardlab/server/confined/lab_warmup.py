@@ -7,7 +7,11 @@ from importlib import import_module
 from shardlab.judge.worker.warmup import warm_up as warm_up_submissions
 
 # Imported by the kinds of work when they are used; here once, so that a fork finds them loaded.
-_LAZY_MODULES = ("shardlab.recording.program_recording", "shardlab.recording.edits")
+_LAZY_MODULES = (
+    "shardlab.analysis.trace_and_check",
+    "shardlab.recording.edits",
+    "shardlab.recording.program_recording",
+)
 
 
 def warm_up() -> None:

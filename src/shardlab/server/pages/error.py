@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from shardlab.errors import LabError
 from shardlab.server.access import SignInRequired
+from shardlab.server.field_messages import field_message
 from shardlab.server.page_rendering import render_page
 from shardlab.server.people.rate_limits import TooManyRequests
 from shardlab.server.people.refusals import NotThere, Refusal
@@ -71,9 +72,8 @@ async def _show_invalid_request(request: Request, error: RequestValidationError)
         {"field": _field_name(item["loc"]), "message": str(item["msg"])[:200]}
         for item in error.errors()[:_MAX_FIELDS]
     ]
-    first = fields[0]
-    message = f"{first['field']}: {first['message']}" if first["field"] else first["message"]
-    return error_response(request, 422, f"{message}.", details={"fields": fields})
+    message = field_message(fields[0]["field"], error.errors()[0])
+    return error_response(request, 422, message, details={"fields": fields})
 
 
 def _field_name(location: tuple[Any, ...]) -> str:

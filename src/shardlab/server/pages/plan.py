@@ -17,6 +17,7 @@ from shardlab._text.units import bytes_text
 from shardlab.errors import LabError
 from shardlab.server.api.plan_models import PlanBody, PlannerChoices, PlanView
 from shardlab.server.api.plan_routes import planning_slot
+from shardlab.server.field_messages import field_message
 from shardlab.server.page_rendering import render_page
 from shardlab.server.plan_requests import make_plan, planner_choices, view_plan
 from shardlab.server.svg_image import svg_data_url
@@ -109,7 +110,7 @@ def make_plan_page(fields: dict[str, str]) -> PlanPage:
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))
-        problem = PlanError(what=f"{name}: {first['msg']}.", code="plan.invalid_field")
+        problem = PlanError(what=field_message(name, first), code="plan.invalid_field")
     return PlanPage(fields=fields, choices=choices, error=problem)
 
 

@@ -126,7 +126,15 @@ def show_problem_list(
 def make_list_page(workbook: Workbook, wanted: ListFilter) -> PracticeListPage:
     """Return the list with the progress of one person."""
     progress = workbook.store.load_progress()
-    all_rows = workbook.list_progress()
+    current = workbook.current_slug()
+    if progress.get(current, Progress(current)).is_solved:
+        # The last problem is done: continue with the next one.
+        current = workbook.next_slug(after=current) or current
+    # The box and the list name the same problem as the next one.
+    all_rows = tuple(
+        replace(row, is_next=row.problem.slug == current and row.status != "solved")
+        for row in workbook.list_progress()
+    )
     titles = {row.problem.slug: row.problem.title for row in all_rows}
     views = {
         row.problem.slug: _view_row(row, progress.get(row.problem.slug), titles) for row in all_rows
@@ -146,10 +154,6 @@ def make_list_page(workbook: Workbook, wanted: ListFilter) -> PracticeListPage:
         )
         for track in workbook.catalogue.tracks
     )
-    current = workbook.current_slug()
-    if progress.get(current, Progress(current)).is_solved:
-        # The last problem is done: continue with the next one.
-        current = workbook.next_slug(after=current) or current
     return PracticeListPage(
         filter=wanted,
         tracks=tuple(track for track in tracks if track.rows),
