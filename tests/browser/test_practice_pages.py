@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from shardlab.catalogue.tracks import load_catalogue
 
@@ -36,6 +37,11 @@ def test_a_newcomer_solves_the_first_seed_problem(open_visit):
     visit.check()
 
 
+def delay_response(route: Route) -> None:
+    time.sleep(0.5)
+    route.continue_()
+
+
 def test_a_page_that_is_reloaded_during_a_judgement_shows_its_end(open_visit):
     visit = open_visit()
     page = visit.open("/practice/shard-map-basics")
@@ -44,6 +50,8 @@ def test_a_page_that_is_reloaded_during_a_judgement_shows_its_end(open_visit):
     write_solution(page, f"import time\ntime.sleep(3)\n{source}")
     page.get_by_role("button", name="Submit all cases").click()
     expect(page.locator("#result[data-active]")).to_be_visible()
+    # On a slow connection htmx has processed the page before the page's own script is there.
+    page.route("**/build/practice*.js*", delay_response)
     page.reload()
     result = page.locator("#result[data-active]")
     expect(result).to_be_visible()
