@@ -318,7 +318,7 @@ def test_what_does_not_exist_is_404_of_the_same_shape(client, path):
         b'{"format": "shardlab-recording", "version": 99}',
         b"\x1f\x8b broken",
         gzip.compress(b"{}", mtime=0),
-        gzip.compress(b" " * (65 * 2**20)),
+        gzip.compress(b" " * (65 * 2**20), mtime=0),
         b"[" * 1_000_000,
     ],
 )
