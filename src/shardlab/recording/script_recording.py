@@ -82,5 +82,5 @@ def captured_call(
 
 def _program_size(program: ProgramRun) -> tuple[int, int]:
     """Return what decides which program of a script is recorded: FLOPs, then equations."""
-    jaxpr = program.function.trace(*program.args).jaxpr  # type: ignore[attr-defined]
+    jaxpr = program.function.trace(*program.args).jaxpr  # type: ignore[attr-defined]  # a jit
     return count_jaxpr_flops(jaxpr).total, len(jaxpr.jaxpr.eqns)

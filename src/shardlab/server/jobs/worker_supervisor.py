@@ -122,7 +122,7 @@ class WorkerSupervisor:
         with self._lock:
             process.stdout.close()
             with contextlib.suppress(OSError):
-                process.stdin.close()  # type: ignore[union-attr]
+                process.stdin.close()  # type: ignore[union-attr]  # a pipe
         if not self._is_stopping.is_set():
             _LOG.warning("a worker process ended (exit code %d); another one starts", code)
             if self.status.state != "failed":

@@ -57,7 +57,7 @@ def add_error_pages(app: FastAPI) -> None:
         NotThere: _show_not_there,
     }
     for kind, handler in handlers.items():
-        app.add_exception_handler(kind, handler)  # type: ignore[arg-type]
+        app.add_exception_handler(kind, handler)  # type: ignore[arg-type]  # own kinds
 
 
 async def _show_http_error(request: Request, error: HTTPException) -> Response:
