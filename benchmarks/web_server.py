@@ -47,6 +47,13 @@ def running_server(first_page: str = "/", *options: str) -> Iterator[RunningServ
                 process.wait(60)
 
 
+def processor_seconds(pid: int) -> float:
+    """Return the processor time of a process so far, without its children."""
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def memory_mb(pid: int) -> float:
     """Return the resident memory of a process."""
     with open(f"/proc/{pid}/status") as file:

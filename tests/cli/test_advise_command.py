@@ -60,7 +60,10 @@ def test_it_prints_the_best_the_table_the_losers_and_what_it_rests_on():
     [
         ARGUMENTS,
         ["mixtral-8x7b", "--hardware", "h100", "--devices", "32", "--batch", "64",
-         "--sequence", "512", "--optimizer", "muon", "--policy", "mixed", "--headroom", "0.2"],
+         "--sequence", "512", "--optimizer", "muon", "--policy", "mixed", "--headroom", "0.2",
+         "--no-pipeline"],
+        ["llama3-70b", "--hardware", "h100", "--devices", "64", "--batch", "128", "--sequence",
+         "8192", "--precision", "fp8"],
         ["llama3-70b", "--hardware", "h100", "--devices", "16", "--batch", "64", "--sequence",
          "8192", "--optimizer", "none"],
         ["llama3-8b", "--hardware", "h100", "--devices", "8"],
@@ -90,8 +93,10 @@ def test_a_margin_of_one_lets_more_fit():
             "4096", *margin).output
         for margin in ((), ("--activation-margin", "1"))
     )  # fmt: skip
-    assert "the fastest: fsdp=16 fsdp remat full (3.03 s) fits" in " ".join(few.split())
-    assert many.startswith("fastest: fsdp=16 with fsdp, remat full")
+    assert "the fastest: data=2,fsdp=2,tensor=4 fsdp+tensor+zero2 remat none" in " ".join(
+        few.split()
+    )
+    assert many.startswith("fastest: data=2,fsdp=2,tensor=4 with fsdp+tensor+zero2, remat none")
 
 
 def test_a_slice_names_hardware_and_devices():

@@ -45,6 +45,7 @@ def test_json_has_the_device_and_the_reshard_steps_when_requested():
     assert [(step["kind"], step["sent_bytes"]) for step in data["reshard"]] == [
         ("all_gather", 3 * 2**25)
     ]
+    assert data["to"] == layout((4096, 16384), "", "data=2,model=4", "bf16").to_json()
 
 
 def test_svg_is_written_to_a_file(tmp_path):

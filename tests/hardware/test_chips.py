@@ -10,6 +10,7 @@ from shardlab.hardware.chips import hardware_names, parse_hardware
 
 CHIPS = ["tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu-7x"]
 CHIPS += ["a100", "h100", "h200", "b200", "gb200", "trainium2"]
+CHIPS += ["a100-40gb", "h100-96gb", "h800", "mi300x", "gb300"]
 
 
 def test_the_table_has_the_common_chips():

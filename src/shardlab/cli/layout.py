@@ -58,6 +58,7 @@ def command(
     """
     from shardlab.cli.outputs import check_destinations, to_json_text, write_outputs
     from shardlab.sharding.layout import layout
+    from shardlab.sharding.layout_data import layout_data
     from shardlab.sharding.mesh import parse_device
     from shardlab.sharding.reshard import reshard
     from shardlab.sharding.shape import parse_array
@@ -70,8 +71,12 @@ def command(
     if target_spec is not None:
         target = layout(shape, target_spec, mesh, dtype)
         steps = reshard(source, target)
+
+    def data() -> dict[str, Any]:
+        return layout_data(source, target=target, steps=steps, device_id=device_id)
+
     outputs = {
-        "--json": (json_file, lambda: to_json_text(_layout_json(source, steps, device_id))),
+        "--json": (json_file, lambda: to_json_text(data())),
         "--svg": (svg_file, lambda: _layout_svg(source, target, steps)),
     }
     if write_outputs(outputs):
@@ -102,22 +107,6 @@ def _device_id(source: Layout, device: int | tuple[int, ...]) -> int:
     device_id = source.mesh.device_at(device) if isinstance(device, tuple) else device
     source.index(device_id)  # raises for a device that the mesh does not have
     return device_id
-
-
-def _layout_json(
-    source: Layout, steps: tuple[ReshardStep, ...] | None, device_id: int | None
-) -> dict[str, Any]:
-    data = source.to_json()
-    if device_id is not None:
-        coordinate = source.mesh.coordinate(device_id)
-        data["device"] = {
-            "id": device_id,
-            "coordinate": dict(zip(source.mesh.axis_names, coordinate, strict=True)),
-            "index": [[part.start, part.stop] for part in source.index(device_id)],
-        }
-    if steps is not None:
-        data["reshard"] = [step.to_json() for step in steps]
-    return data
 
 
 def _print_device(source: Layout, device_id: int) -> None:

@@ -60,6 +60,29 @@ headroom_option = click.option(
     metavar="SHARE",
     help="Share of the memory to leave free.",
 )
+# What the time of a step depends on besides mesh and workload
+timing_options = add_options(
+    click.option(
+        "--precision",
+        type=click.Choice(["bf16", "fp8", "int8"]),
+        default="bf16",
+        show_default=True,
+        help="Dtype of products with weights, for the time of a step.",
+    ),
+    click.option(
+        "--framework",
+        metavar="NAME",
+        help="Software whose efficiency is assumed: maxtext, megatron or torchtitan.  [default: "
+        "the usual one for chip and mesh]",
+    ),
+    click.option(
+        "--schedule",
+        metavar="NAME",
+        default="interleaved",
+        show_default=True,
+        help="Pipeline schedule: 1f1b, interleaved:5 (5 groups of layers a stage), zero-bubble.",
+    ),
+)
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Do not show progress.")
 
 

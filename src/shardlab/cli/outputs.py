@@ -19,6 +19,7 @@ import click
 from shardlab.findings.source import SourceLocation
 
 if TYPE_CHECKING:
+    from shardlab.render.sheet import Section
     from shardlab.render.terminal import Line
 
 STDOUT = "-"  # as a file name; standard output then holds nothing else
@@ -147,6 +148,13 @@ def show_lines(render_lines: Callable[[int], Iterable[Line]]) -> None:
     text = lines_rich(render_lines(width))
     text.overflow = "ignore"
     Console(width=width).print(text, soft_wrap=True)
+
+
+def show_section(section: Section) -> None:
+    """Print a section after an empty line."""
+    from shardlab.render.sheet import section_lines
+
+    show_lines(lambda width: [[], *section_lines(section, width)])
 
 
 def read_source_line(source: SourceLocation) -> str:

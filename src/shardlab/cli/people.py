@@ -76,7 +76,7 @@ def set_role(name: str, role: str, folder: Path | None) -> None:
 @click.argument("name")
 @_folder_option
 def reset_password(name: str, folder: Path | None) -> None:
-    """Set a random password, print it once, and end every session of the account."""
+    """Set a random password and print it once; sessions, passkeys and tokens end."""
     with _open_accounts(folder) as accounts:
         click.echo(accounts.reset_password(_find(accounts, name).id))
 

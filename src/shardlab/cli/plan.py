@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +16,7 @@ from shardlab.cli.completion import (
     complete_remat,
     complete_strategy,
 )
+from shardlab.cli.config_arguments import config_option
 from shardlab.cli.options import (
     add_options,
     hardware_option,
@@ -24,10 +26,12 @@ from shardlab.cli.options import (
     limit_options,
     optimizer_option,
     output_option,
+    timing_options,
 )
 
 if TYPE_CHECKING:
     from shardlab.cli.outputs import Outputs
+    from shardlab.hardware.step_time import StepTime
     from shardlab.planner.model import Model
     from shardlab.planner.plan import Plan
     from shardlab.planner.snapshots.golden_file import GoldenFile
@@ -38,7 +42,8 @@ _HELP = """Show what each device stores of MODEL, what is replicated, and whethe
     MODEL is a preset (--list shows them), a safetensors file, its index or folder, an Orbax
     checkpoint, a table in TOML or JSON, MaxText's named_shardings.json, or the function or class of
     a Python file that creates an NNX model or a pytree, such as model.py:Decoder. No weights are
-    read, and nothing is allocated.
+    read, and nothing is allocated. With --config, what another framework's configuration says is
+    used for every option that is not given, and for MODEL.
 
     \b
     shardlab plan llama3-70b --mesh fsdp=64,tensor=8 --strategy fsdp+tensor \\
@@ -47,6 +52,7 @@ _HELP = """Show what each device stores of MODEL, what is replicated, and whethe
     shardlab plan deepseek-v3 --mesh fsdp=-1,expert=32 --devices v5p-1024 --strategy fsdp+expert
     shardlab plan llama3-70b --mesh fsdp=512 --strategy fsdp --save plan.json
     shardlab plan llama3-70b --mesh fsdp=512 --strategy fsdp --compare plan.json
+    shardlab plan --config llama3_70b --time
 
     \b
     Without --optimizer it is a plan for inference: parameters, and with --batch and --sequence the
@@ -129,6 +135,7 @@ _model_options = add_options(
         metavar="PATTERN=SPEC",
         help="A rule, before those of a file; may be repeated, the first match applies.",
     ),
+    config_option,
     hardware_option,
     headroom_option,
     optimizer_option("none"),
@@ -175,6 +182,8 @@ _model_options = add_options(
         help="Activations between the blocks are replicated over tensor axes.",
     ),
     click.option("--cache-dtype", metavar="DTYPE", help="Dtype of the KV cache."),
+    click.option("--time", "is_timed", is_flag=True, help="Also estimate the time of a step."),
+    timing_options,
     click.option(
         "--replicated-above",
         metavar="BYTES",
@@ -205,12 +214,15 @@ _output_options = add_options(
 @_output_options
 @limit_options
 def command(model: str | None, **options: Any) -> None:
+    from shardlab.cli.config_arguments import apply_plan_config, check_config
     from shardlab.cli.outputs import check_destinations
     from shardlab.cli.plan_arguments import parse_plan_arguments
     from shardlab.planner.make_plan import plan
     from shardlab.planner.snapshots.golden_file import load_golden
 
-    if model is None:
+    config = apply_plan_config(model, options)
+    model_source = config.run.model if config is not None and model is None else model
+    if model_source is None:
         raise click.UsageError(
             "Missing argument 'MODEL': a preset (--list shows all), a file or a folder.\n"
             "Such as: shardlab plan llama3-8b --mesh fsdp=8 --strategy fsdp"
@@ -218,8 +230,14 @@ def command(model: str | None, **options: Any) -> None:
     check_destinations(**{name: options[parameter] for name, parameter in _FILES.items()})
     # Loaded before the work, so that a file that cannot be read ends the command at once.
     golden = None if options["compare"] is None else load_golden(options["compare"])
-    loaded_model, mesh, arguments = parse_plan_arguments(model, options)
+    loaded_model, mesh, arguments = parse_plan_arguments(model_source, options)
     result = plan(loaded_model, mesh, **arguments)
+    if config is not None:
+        config = check_config(config, loaded_model)
+        result = replace(result, notes=(*result.notes, *config.run.notes))
+        options["config"] = config
+    if options["is_timed"]:
+        options["step"] = _estimate_time(loaded_model, result, arguments, options)
     comparison = None if golden is None else golden.compare(result)
     _write_plan(result, golden, comparison, options)
     # With --compare the question is whether the plan changed, not whether it fits.
@@ -236,6 +254,34 @@ _FILES = {
     "save": "save",
     "rules-to": "rules_to",
 }
+
+
+def _estimate_time(
+    model: Any, plan: Plan, arguments: dict[str, Any], options: dict[str, Any]
+) -> StepTime:
+    """Return the time of a step on the plan's mesh, with the breakdown of `advise`."""
+    from shardlab.planner.timing.estimate_step import estimate_step
+    from shardlab.planner.tpu_slices import is_tpu_slice, parse_tpu_slice
+
+    missing = [name for name in ("strategy", "hardware", "workload") if not arguments.get(name)]
+    if missing:
+        flags = {"workload": "--batch and --sequence"}
+        raise click.UsageError(f"--time also needs {flags.get(missing[0], '--' + missing[0])}.")
+    hardware = arguments["hardware"]
+    return estimate_step(
+        model,
+        plan.mesh_text,
+        # A slice such as v5p-1024 names its chip.
+        hardware=parse_tpu_slice(hardware).hardware if is_tpu_slice(hardware) else hardware,
+        workload=arguments["workload"],
+        strategy=arguments["strategy"],
+        optimizer=arguments["optimizer"],
+        policy=arguments["policy"],
+        schedule=options["schedule"],
+        precision=options["precision"],
+        framework=options["framework"],
+        cache_bytes=plan.bytes_of("kv_cache"),
+    )
 
 
 def _write_plan(
@@ -271,6 +317,10 @@ def _plan_outputs(
 
     def render_json() -> str:
         changes = {} if comparison is None else {"comparison": comparison.to_json()}
+        if "step" in options:
+            changes["step"] = options["step"].to_json()
+        if "config" in options:
+            changes["config"] = options["config"].to_json()
         return to_json_text({**plan.to_json(), **changes})
 
     def render_bars() -> str:
@@ -301,8 +351,9 @@ def _plan_outputs(
 
 
 def _show_plan(plan: Plan, options: dict[str, Any]) -> None:
-    from shardlab.cli.outputs import show_report
+    from shardlab.cli.outputs import show_report, show_section
     from shardlab.planner.plan_text import plan_markdown, plan_rich, plan_text
+    from shardlab.planner.timing.step_text import step_section
 
     choices = {"show_all": options["show_all"], "show_rules": options["show_rules"]}
     if options["markdown"]:
@@ -312,6 +363,10 @@ def _show_plan(plan: Plan, options: dict[str, Any]) -> None:
         lambda width: plan_text(plan, width, **choices),
         lambda width: plan_rich(plan, width, **choices),
     )
+    if "config" in options:
+        show_section(options["config"].section())
+    if "step" in options:
+        show_section(step_section(options["step"], "Time of a step"))
 
 
 def _show_comparison(comparison: Comparison, as_markdown: bool) -> None:

@@ -26,12 +26,12 @@ _WORKLOAD_OPTIONS = (
 
 
 def parse_plan_arguments(
-    model_name: str, options: dict[str, Any]
+    source: str | Model, options: dict[str, Any]
 ) -> tuple[Model, str, dict[str, Any]]:
     """Return the model, the mesh and the keyword arguments of `shardlab.plan`."""
     from shardlab.cli.jobs import load_model_argument
 
-    model = load_model_argument(model_name, options)
+    model = load_model_argument(source, options) if isinstance(source, str) else source
     arguments = {
         "rules": _parse_rules(options),
         "strategy": _combine_strategy(options),
@@ -91,16 +91,19 @@ def _combine_strategy(options: dict[str, Any]) -> str | None:
 
 
 def _parse_rules(options: dict[str, Any]) -> Rules | None:
-    """Return the rules of --rule, followed by those of the --rules file."""
+    """Return the rules of --rule, followed by those of the --rules file or of --config."""
     from shardlab.planner.rules.rules import parse_rules
     from shardlab.planner.snapshots.golden_file import load_specs
 
     pairs = [_split_rule(text) for text in options["single_rules"]]
     single_rules = parse_rules({"rules": pairs}) if pairs else None
-    path = options["rules_file"]
-    if path is None:
+    path, config_rules = options["rules_file"], options.get("config_rules")
+    if path is None and config_rules is None:
         return single_rules
-    file_rules = load_specs(path) if path.endswith(".json") else parse_rules(path)
+    if path is None:
+        file_rules = parse_rules(config_rules)
+    else:
+        file_rules = load_specs(path) if path.endswith(".json") else parse_rules(path)
     return file_rules if single_rules is None else parse_rules([single_rules, file_rules])
 
 

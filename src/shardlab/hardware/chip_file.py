@@ -31,6 +31,19 @@ FIGURE_UNITS = {
     "node_egress": "bytes/s",
     "dcn_bandwidth": "bytes/s",
     "hop_latency": "seconds",
+    # What programs reach, calibrated on published runs
+    "matmul_efficiency": "fraction",
+    "narrow_efficiency": "fraction",
+    "expert_efficiency": "fraction",
+    "attention_efficiency": "fraction",
+    "memory_efficiency": "fraction",
+    "network_efficiency": "fraction",
+    "overlap_loss": "fraction",
+    "exposed_share": "fraction",
+    "operation_overhead": "seconds",
+    "collective_latency": "seconds",
+    "step_overhead": "seconds",
+    "step_time_error": "fraction",
 }
 NETWORKS = ("torus", "switch")
 _COUNT_KEYS = (
@@ -41,6 +54,7 @@ _COUNT_KEYS = (
     "domain",
     "devices_per_chip",
     "torus_axes",
+    "matmul_tile",
 )
 _MAX_TORUS_AXES = 8  # all placements of a mesh on them are tried
 _MAX_COUNT = 2**31 - 1
@@ -64,6 +78,7 @@ class Chip:
     domain: int = 1
     devices_per_chip: int = 1
     longest_side: int | None = None
+    matmul_tile: int = 1
     figures: Mapping[str, tuple[float, str]] = field(default_factory=dict)  # value and source
 
 
@@ -102,7 +117,13 @@ def check_figure(name: str, value: Any, where: str) -> float:
     return float(value)
 
 
-_EXAMPLES = {"bytes": "80e9", "bytes/s": "4.5e11", "FLOP/s": "9.9e14", "seconds": "1e-6"}
+_EXAMPLES = {
+    "bytes": "80e9",
+    "bytes/s": "4.5e11",
+    "FLOP/s": "9.9e14",
+    "seconds": "1e-6",
+    "fraction": "0.8",
+}
 
 
 def _load_toml(path: Path) -> dict[str, Any]:

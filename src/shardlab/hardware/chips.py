@@ -17,7 +17,7 @@ from pathlib import Path
 
 from shardlab._text.nearest import nearest_name
 from shardlab.errors import InvalidType, UnknownFigure, UnknownHardware, short_repr
-from shardlab.hardware.chip_file import Chip, check_figure, read_chip, read_table
+from shardlab.hardware.chip_file import FIGURE_UNITS, Chip, check_figure, read_chip, read_table
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class Hardware:
     domain: int = 1
     devices_per_chip: int = 1
     longest_side: int | None = None  # the most chips along one torus axis, if published
+    matmul_tile: int = 1  # operands of matrix products are padded to multiples of it
 
     def figure(self, name: str, *, needed_for: str = "") -> Figure:
         """Return a figure; raises `UnknownFigure` if the vendor does not publish it."""
@@ -125,8 +126,10 @@ def _device_figures(chip: Chip) -> Hardware:
     """Return a chip with its figures divided by its number of JAX devices."""
     figures = {}
     for name, (value, source) in chip.figures.items():
-        # TPU7x shows two JAX devices per chip; they share memory, FLOP/s and links, not latency.
-        if chip.devices_per_chip > 1 and name != "hop_latency":
+        # TPU7x shows two JAX devices per chip; they share memory, FLOP/s and links, but neither
+        # latencies nor the fractions of a peak that programs reach.
+        is_shared = FIGURE_UNITS[name] not in ("seconds", "fraction")
+        if chip.devices_per_chip > 1 and is_shared:
             value /= chip.devices_per_chip
             source += f"; divided by the {chip.devices_per_chip} devices of a chip"
         figures[name] = Figure(name, value, source)
@@ -142,4 +145,5 @@ def _device_figures(chip: Chip) -> Hardware:
         domain=chip.domain,
         devices_per_chip=chip.devices_per_chip,
         longest_side=chip.longest_side,
+        matmul_tile=chip.matmul_tile,
     )

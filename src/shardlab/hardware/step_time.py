@@ -1,11 +1,13 @@
-"""The time of one step of a model on named hardware: compute, memory reads and communication."""
+"""The time of one step of a model on named hardware: operations, communication, waiting."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
+
+from shardlab.hardware.operation_time import OperationTime
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,26 +42,38 @@ class StepCollectiveTime:
 
 @dataclass(frozen=True, kw_only=True)
 class StepTime:
-    """Seconds of compute and communication of a step, its expected time, and its bounds.
+    """The seconds of a step: what the devices compute, what they communicate, and the schedule.
 
     Communication of parameters and gradients, which are known early or needed late, is overlapped
-    with compute; communication of activations, which are needed at once, is exposed. `lower` is
-    the step time if all communication is overlapped, `upper` if all of it is exposed. Collectives
-    over different mesh axes run one after the other, as in the JAX scaling book. If reading the
-    memory takes longer than compute, it replaces compute.
+    with compute; communication of activations, which are needed at once, is exposed. While both
+    run, each slows the other: `overlap_loss` is the fraction of the overlapped time that is lost.
+    Collectives over different mesh axes run one after the other, as in the JAX scaling book.
+
+    `error` is the relative error of the estimate that 90 % of published runs stay within.
     """
 
     flops: float  # of all devices, with recomputation
     model_flops: float  # without recomputation: the numerator of MFU
-    compute_seconds: float
     peak_flops: float  # of all devices
+    operations: tuple[OperationTime, ...]  # of one device, over all microbatches
     collectives: tuple[StepCollectiveTime, ...]
-    reading_seconds: float = 0.0  # memory read once per step (decoding); 0 in training
+    bubble_seconds: float = 0.0  # a pipeline stage waits for others
+    overhead_seconds: float = 0.0  # of a step: host, input, synchronization
+    overlap_loss: float = 0.0
+    error: float = 0.0
+    unit: Literal["step", "token"] = "step"
 
-    @property
+    @cached_property
     def busy_seconds(self) -> float:
-        """The time of a step without communication."""
-        return max(self.compute_seconds, self.reading_seconds)
+        """The time of a step without communication and bubbles."""
+        return sum(operation.total_seconds for operation in self.operations)
+
+    @cached_property
+    def memory_bound_seconds(self) -> float:
+        """The part of `busy_seconds` in operations that are bound by memory bandwidth."""
+        return sum(
+            operation.total_seconds for operation in self.operations if operation.bound == "memory"
+        )
 
     @cached_property
     def communication_seconds(self) -> float:
@@ -81,20 +95,23 @@ class StepTime:
             if not collective.is_overlapped
         )
 
-    @property
+    @cached_property
     def expected(self) -> float:
-        """The step time with overlap: the longer of compute and overlapped communication, plus
-        the exposed communication."""
-        # Overlapped communication that lasts longer than compute is waited for as well.
-        return max(self.busy_seconds, self.overlapped_seconds) + self.exposed_seconds
+        """The step time: compute with overlapped communication, exposed communication, waiting."""
+        return (
+            overlapped_time(self.busy_seconds, self.overlapped_seconds, self.overlap_loss)
+            + self.exposed_seconds
+            + self.bubble_seconds
+            + self.overhead_seconds
+        )
 
     @property
     def lower(self) -> float:
-        return max(self.busy_seconds, self.communication_seconds)
+        return self.expected / (1 + self.error)
 
     @property
     def upper(self) -> float:
-        return self.busy_seconds + self.communication_seconds
+        return self.expected * (1 + self.error)
 
     def utilization(self, seconds: float) -> float:
         """Return the model FLOPs utilization (MFU) of a step that takes `seconds`."""
@@ -115,26 +132,55 @@ class StepTime:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "flops": self.flops,
-            "model_flops": self.model_flops,
-            "compute_seconds": self.compute_seconds,
-            "peak_flops": self.peak_flops,
+            **_field_values(self),
+            "operations": [operation.to_json() for operation in self.operations],
+            "collectives": [collective.to_json() for collective in self.collectives],
+            "busy_seconds": self.busy_seconds,
             "communication_seconds": self.communication_seconds,
             "by_axis": self.by_axis(),
             "expected": self.expected,
             "lower": self.lower,
             "upper": self.upper,
-            "collectives": [collective.to_json() for collective in self.collectives],
-            "reading_seconds": self.reading_seconds,
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> StepTime:
+        names = {field.name for field in fields(cls)}
+        values = {name: value for name, value in data.items() if name in names}
         return cls(
-            flops=data["flops"],
-            model_flops=data["model_flops"],
-            compute_seconds=data["compute_seconds"],
-            peak_flops=data["peak_flops"],
-            collectives=tuple(map(StepCollectiveTime.from_json, data["collectives"])),
-            reading_seconds=data["reading_seconds"],
+            **{
+                **values,
+                "operations": tuple(map(OperationTime.from_json, _operations_of(data))),
+                "collectives": tuple(map(StepCollectiveTime.from_json, data["collectives"])),
+            }
         )
+
+
+def overlapped_time(busy: float, overlapped: float, loss: float) -> float:
+    """Return the time of compute and of the communication that overlaps with it.
+
+    >>> overlapped_time(10.0, 4.0, 0.25), overlapped_time(4.0, 10.0, 0.25)
+    (11.0, 11.0)
+    """
+    return max(busy, overlapped) + loss * min(busy, overlapped)
+
+
+def _field_values(step: StepTime) -> dict[str, Any]:
+    return {field.name: getattr(step, field.name) for field in fields(step)}
+
+
+def _operations_of(data: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the operations; advice of format version 2 has only their sum."""
+    if "operations" in data:
+        return tuple(data["operations"])
+    seconds = max(data["compute_seconds"], data["reading_seconds"])
+    is_reading = data["reading_seconds"] > data["compute_seconds"]
+    return [
+        {
+            "name": "compute",
+            "count": 1.0,
+            "seconds": seconds,
+            "flops": 0.0,
+            "bound": "memory" if is_reading else "compute",
+        }
+    ]

@@ -15,14 +15,15 @@ Every collective is timed by the `CollectiveTimer` that also times traces.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod
 
 from shardlab.collectives.call import CollectiveCall
 from shardlab.hardware.chips import Figure, Hardware
-from shardlab.hardware.collective_time import CollectiveTimer, flops_figure
+from shardlab.hardware.collective_time import CollectiveTimer
 from shardlab.hardware.mesh_placement import CollectiveRoute, MeshPlacement, mesh_placements
-from shardlab.hardware.step_time import StepCollectiveTime
+from shardlab.hardware.step_time import StepCollectiveTime, overlapped_time
 from shardlab.hardware.timing import Timing
 from shardlab.sharding.mesh import MeshSizes
 
@@ -59,11 +60,12 @@ class CollectiveTimes:
 class StepTimer:
     """Times steps on one kind of hardware; `used` collects the figures it needed.
 
-    `efficiency` is the reached fraction of the network's peak bandwidth.
+    `efficiency` is the reached fraction of the network's peak bandwidth; None is the calibrated one
+    of the hardware.
     """
 
     hardware: Hardware
-    efficiency: float = 1.0
+    efficiency: float | None = None
     used: dict[str, Figure] = field(default_factory=dict)
     # A search times hundreds of thousands of candidates, which share most meshes and collectives.
     _timing_cache: dict[tuple[str, int, CollectiveRoute], Timing] = field(default_factory=dict)
@@ -90,17 +92,17 @@ class StepTimer:
         return self._times_cache[key]
 
     def choose_placement(
-        self, sent: CollectiveTimes, busy: float
+        self, sent: CollectiveTimes, busy: float, overlap_loss: float = 0.0
     ) -> tuple[MeshPlacement, tuple[StepCollectiveTime, ...]]:
         """Return the placement with the fastest step, and the times of the collectives on it.
 
-        `busy` is the time of compute and memory reads that overlapped communication hides behind.
+        `busy` is the time of the operations that communication overlaps with.
         """
         index = 0
         if len(sent.totals) > 1:
             # Ties in the step time go to the placement with less communication in total.
             step_times = [
-                (max(busy, overlapped) + exposed, overlapped + exposed)
+                (overlapped_time(busy, overlapped, overlap_loss) + exposed, overlapped + exposed)
                 for overlapped, exposed, _ in sent.totals
             ]
             index = step_times.index(min(step_times))
@@ -129,22 +131,6 @@ class StepTimer:
             formula="; then ".join(formulas) or "one device: nothing is sent",
             is_overlapped=collective.is_overlapped,
         )
-
-    def compute_seconds(self, flops: float, n_devices: int, efficiency: float) -> float:
-        """Return the seconds of bfloat16 FLOPs that are divided evenly between the devices."""
-        return flops / (self.peak_flops(n_devices) * efficiency)
-
-    def peak_flops(self, n_devices: int) -> float:
-        """Return the peak FLOP/s of `n_devices` devices."""
-        figure = self.hardware.figure(flops_figure("bf16"), needed_for="needed for FLOPs in bf16")
-        self.used[figure.name] = figure
-        return figure.value * n_devices
-
-    def read_seconds(self, n_bytes: int) -> float:
-        """Return the seconds in which a device reads `n_bytes` from its memory."""
-        figure = self.hardware.figure("hbm_bandwidth", needed_for="needed to read the parameters")
-        self.used[figure.name] = figure
-        return n_bytes / figure.value
 
     def _total_seconds(
         self, collectives: Sequence[StepCollective], placement: MeshPlacement
@@ -199,8 +185,29 @@ class StepTimer:
                 hardware=self.hardware,
                 mesh=route.mesh,
                 dcn=route.dcn,
-                efficiency=self.efficiency,
+                efficiency=self._reached_fraction,
                 used=self.used,
             )
-            self._timing_cache[key] = timer.time(call)
+            timing = timer.time(call)
+            if timing.seconds:
+                timing = replace(timing, seconds=timing.seconds + self._call_latency)
+            self._timing_cache[key] = timing
         return self._timing_cache[key]
+
+    @cached_property
+    def _reached_fraction(self) -> float:
+        if self.efficiency is not None:
+            return self.efficiency
+        return self._calibrated_figure("network_efficiency", default=1.0)
+
+    @cached_property
+    def _call_latency(self) -> float:
+        """The time to start a collective, whatever its size."""
+        return self._calibrated_figure("collective_latency", default=0.0)
+
+    def _calibrated_figure(self, name: str, *, default: float) -> float:
+        figure = self.hardware.figures.get(name)
+        if figure is None:
+            return default
+        self.used[name] = figure
+        return figure.value

@@ -36,10 +36,9 @@ class Side:
         return ceil(self.size / 2) if self.is_ring else self.size - 1
 
     @property
-    def gather_links(self) -> float:
-        """The links that an all-gather uses: its time is V / (gather_links * link)."""
-        # On a ring both directions carry half of V; on a line the last link carries (X-1)/X V.
-        return 2.0 if self.is_ring else self.size / (self.size - 1)
+    def ingress_links(self) -> int:
+        """The links into the chip that has fewest: two on a ring, one at the end of a line."""
+        return 2 if self.is_ring else 1
 
     @property
     def shape(self) -> str:
@@ -72,10 +71,15 @@ def _time_gather(
     op: str, payload: int, sides: Sequence[Side], link: float, latency: float, torus_axes: int
 ) -> Timing:
     """Time an all-gather, a reduce-scatter, or an all-reduce, which is both in sequence."""
-    n_bytes = gathered_bytes(op, payload, prod(side.size for side in sides))
+    group_size = prod(side.size for side in sides)
+    n_bytes: float = gathered_bytes(op, payload, group_size)
     # Several mesh axes on one torus axis share its links: count at most `torus_axes` of them.
-    used = sorted(sides, key=lambda side: -side.gather_links)[:torus_axes]
-    bandwidth = n_bytes / (link * sum(side.gather_links for side in used))
+    used = sorted(sides, key=lambda side: -side.ingress_links)[:torus_axes]
+    if not all(side.is_ring for side in used):
+        # The chip at the corner of the lines receives everything but its own shard, over one link
+        # per line: no algorithm is faster. Rings have the book's V, without (X-1)/X.
+        n_bytes *= (group_size - 1) / group_size
+    bandwidth = n_bytes / (link * sum(side.ingress_links for side in used))
     times = 2 if op in REDUCTIONS else 1
     twice = "2 x " if times == 2 else ""
     # Small arrays are bound by the hops to the farthest device (scaling book, sharding.md).
@@ -93,7 +97,7 @@ def _gather_formula(used: Sequence[Side], twice: str) -> str:
     if all(side.is_ring for side in used):
         return f"{len(used)} rings: {twice}V / (2 link x {len(used)})"
     shapes = " and ".join(side.shape for side in used)
-    return f"{shapes}: {twice}V / (link x sum of 2 for a ring, X/(X-1) for a line)"
+    return f"{shapes}: {twice}(X-1)/X V / (link x sum of 2 for a ring, 1 for a line)"
 
 
 def _time_all_to_all(payload: int, sides: Sequence[Side], link: float, latency: float) -> Timing:

@@ -27,7 +27,7 @@ class Architecture:
     experts: int = 0  # 0: dense
     top_k: int = 0
     shared_experts: int = 0
-    dense_layers: int = 0  # of a mixture of experts: the first layers, which have no experts
+    dense_layers: int = 0  # of a mixture of experts: layers without experts, mostly the first
     dense_ffn: int = 0
     kv_lora_rank: int = 0  # of multi-head latent attention: width of the cache instead of heads
     rope_head_dim: int = 0

@@ -108,20 +108,34 @@ def plan_html(
 
 
 def plan_headline(plan: Plan) -> str:
-    """Return the one sentence that matters: does it fit, and with how much free memory."""
+    """Return the one sentence that matters: does it fit, and with how much free memory.
+
+    A plan that JAX rejects does not begin with "fits": its memory is not the problem.
+    """
     used = bytes_text(plan.bytes_per_device)
+    rejection = _rejection_text(plan)
     if (budget := plan.budget) is None:
-        return f"{used} on each of {count_text(plan.n_devices, 'device')}"
+        return f"{rejection}{used} on each of {count_text(plan.n_devices, 'device')}"
     free = budget.usable_bytes - plan.bytes_per_device
     capacity = bytes_text(budget.hbm_bytes)
     usage = f"{used} of {capacity} on each of {plan.n_devices:,} {budget.hardware}"
     percent = f"{budget.headroom:.0%}".replace("%", " %")
     headroom = f" after {percent} headroom" if budget.headroom else ""
+    if free >= 0 and rejection:
+        return printable_text(f"{rejection}{usage}")
     if free >= 0:
         fits = f"fits{_uncounted_text(plan)}"
         return printable_text(f"{fits}: {usage}, {bytes_text(free)} free{headroom}")
     # Names come from files: they must not send escape codes to a terminal.
-    return printable_text(f"does not fit: {usage}, {bytes_text(-free)} too much{headroom}")
+    return printable_text(
+        f"{rejection}does not fit: {usage}, {bytes_text(-free)} too much{headroom}"
+    )
+
+
+def _rejection_text(plan: Plan) -> str:
+    """Return the beginning of the headline of a plan that JAX rejects; a finding has the reason."""
+    codes = {finding.code for finding in plan.findings if finding.severity == "error"}
+    return "rejected by JAX; " if codes - {"plan.does_not_fit"} else ""
 
 
 def _headline_with_counts(plan: Plan) -> str:

@@ -42,7 +42,7 @@ _COMPONENT = re.compile(
 )
 _MAX_WORD = 40  # characters before a number that _COMPONENT is searched in
 _PAIR = 2
-RANGE = re.compile(r"\{([0-9]{1,9})\.\.([0-9]{1,9})\}")
+RANGE = re.compile(r"\{([0-9]{1,9})\.\.([0-9]{1,9})(?:\.\.([0-9]{1,9}))?\}")
 
 
 @dataclass(frozen=True)
@@ -136,11 +136,14 @@ def parse_tensor_group(
     axes: LogicalAxes | None = None,
     spec: Spec | None = None,
 ) -> TensorGroup:
-    """Return the group of a path in which `{0..31}` stands for the numbers 0 to 31."""
+    """Return the group of a path in which `{0..31}` stands for the numbers 0 to 31.
+
+    `{1..47..2}` stands for every second number, as in a shell.
+    """
     path_parts, ranges, start = [], [], 0
     for match in RANGE.finditer(path):
         path_parts.append(path[start : match.start()])
-        ranges.append(range(int(match[1]), int(match[2]) + 1))
+        ranges.append(range(int(match[1]), int(match[2]) + 1, int(match[3] or 1)))
         start = match.end()
     return TensorGroup(
         path_parts=(*path_parts, path[start:]),

@@ -97,6 +97,27 @@ def parse_tpu_slice(text: str) -> TpuSlice:
     )
 
 
+def missing_slice_note(hardware: str, n_chips: int) -> str | None:
+    """Return a note if no slice has that many chips; None for other hardware.
+
+    >>> missing_slice_note("tpu-v6e", 48)
+    'There is no v6e slice of 48 chips; the nearest are v6e-32 and v6e-64.'
+    >>> missing_slice_note("tpu-v6e", 64), missing_slice_note("h100", 48)
+    (None, None)
+
+    More chips than the largest slice are several slices.
+    """
+    generation = next((g for g in tpu_generations().values() if g.hardware == hardware), None)
+    if generation is None:
+        return None
+    sizes = [prod(shape) for shape in generation.shapes]
+    if n_chips in sizes or n_chips > max(sizes):
+        return None
+    nearest = _nearest_slices(generation, n_chips * generation.number_per_chip)
+    names = " and ".join(f"{generation.name}-{number}" for number in nearest)
+    return f"There is no {generation.name} slice of {n_chips:,} chips; the nearest are {names}."
+
+
 @cache
 def tpu_generations() -> dict[str, TpuGeneration]:
     """Return the table, by every prefix of a slice name."""
@@ -134,16 +155,21 @@ def _unknown_slice_error(
 ) -> UnknownHardware:
     """Return the error with the next smaller and the next larger slice."""
     by_number = {prod(shape) * generation.number_per_chip: shape for shape in generation.shapes}
-    smaller = max((size for size in by_number if size <= number), default=None)
-    larger = min((size for size in by_number if size >= number), default=None)
     suggestions = [
         f"{generation.name}:{'x'.join(map(str, by_number[size]))}"
         if by_shape
         else f"{generation.name}-{size}"
-        for size in dict.fromkeys((smaller, larger))
-        if size is not None
+        for size in _nearest_slices(generation, number)
     ]
     return UnknownHardware(
         f"There is no TPU slice {short_repr(text)}.",
         fix=f"Did you mean {' or '.join(map(repr, suggestions))}?",
     )
+
+
+def _nearest_slices(generation: TpuGeneration, number: int) -> list[int]:
+    """Return the numbers in the names of the next smaller and the next larger slice."""
+    numbers = [prod(shape) * generation.number_per_chip for shape in generation.shapes]
+    smaller = max((size for size in numbers if size <= number), default=None)
+    larger = min((size for size in numbers if size >= number), default=None)
+    return [size for size in dict.fromkeys((smaller, larger)) if size is not None]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from planner.models.checkpoints import write_tensors
 from shardlab.errors import InvalidModel
 from shardlab.planner.model import Architecture
-from shardlab.planner.models.hf_config import parse_config
+from shardlab.planner.models.hf_config import model_from_config, parse_config
 from shardlab.planner.models.load import load_model
 from shardlab.planner.models.presets import load_preset
 
@@ -85,13 +85,81 @@ CONFIGS = {
         qk_nope_head_dim=128,
         v_head_dim=128,
     ),
+    "kimi-k2": config(
+        *("kimi_k2", 61, 7168, 64, 64, 18432, 163840),
+        moe_intermediate_size=2048,
+        n_routed_experts=384,
+        n_shared_experts=1,
+        num_experts_per_tok=8,
+        first_k_dense_replace=1,
+        kv_lora_rank=512,
+        q_lora_rank=1536,
+        qk_rope_head_dim=64,
+        qk_nope_head_dim=128,
+        v_head_dim=128,
+    ),
+    "gpt-oss-20b": config(
+        *("gpt_oss", 24, 2880, 64, 8, 2880, 201088),
+        head_dim=64,
+        num_local_experts=32,
+        num_experts_per_tok=4,
+        sliding_window=128,
+        layer_types=["sliding_attention", "full_attention"] * 12,
+        attention_bias=True,
+    ),
+    "llama4-maverick": {
+        "model_type": "llama4",
+        "text_config": config(
+            *("llama4_text", 48, 5120, 40, 8, 8192, 202048),
+            head_dim=128,
+            intermediate_size_mlp=16384,
+            num_local_experts=128,
+            num_experts_per_tok=1,
+            interleave_moe_layer_step=2,
+            attention_chunk_size=8192,
+            no_rope_layers=[1, 1, 1, 0] * 12,
+        ),
+        "vision_config": {"hidden_size": 1408},
+    },
 }
+# Parameters of a checkpoint besides the language model and its published main part.
+VISION_TOWERS = {"gemma3-4b": 419_816_304, "gemma3-27b": 423_060_336}
 LLAMA = CONFIGS["llama3-70b"]
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_config_gives_the_architecture_of_the_preset(name):
     assert parse_config(CONFIGS[name]) == load_preset(name).architecture
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_config_without_weights_has_the_tensors_of_the_published_count(name):
+    model = model_from_config(CONFIGS[name], "config.json")
+    preset = load_preset("deepseek-v3-main" if name == "deepseek-v3" else name)
+    assert model.n_parameters == preset.n_parameters - VISION_TOWERS.get(name, 0)
+    assert model.architecture == load_preset(name).architecture
+
+
+def test_a_folder_with_a_config_alone_is_a_model(tmp_path):
+    folder = tmp_path / "my-llama"
+    folder.mkdir()
+    text = json.dumps({**LLAMA, "torch_dtype": "float32"})
+    (folder / "config.json").write_text(text, "utf-8")
+    for source in (folder, folder / "config.json"):
+        model = load_model(source)
+        assert (model.name, model.n_parameters) == ("my-llama", 70_553_706_496)
+        assert model.n_bytes == 4 * model.n_parameters
+        assert "follow from the sizes" in model.notes[0]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"model_type": "bert"}', '{"model_type": 3}'])
+def test_a_config_that_is_no_decoder_is_rejected_with_its_file(tmp_path, text):
+    file = tmp_path / "config.json"
+    file.write_text(text, "utf-8")
+    with pytest.raises(InvalidModel) as raised:
+        load_model(file)
+    assert raised.value.where == str(file)
+    assert raised.value.fix
 
 
 def test_a_shared_expert_counts_as_often_as_it_is_wide():

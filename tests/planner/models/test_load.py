@@ -68,7 +68,7 @@ def test_the_nearest_file_is_suggested(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("text", ["nothing", "", "a\0b", "x" * 5000, "é" * 300, "\ud800", "a/b"])
 def test_other_text_is_an_error_about_presets(text):
-    with pytest.raises(UnknownModel, match="`shardlab plan --list` shows all 22 presets"):
+    with pytest.raises(UnknownModel, match="`shardlab plan --list` shows all 34 presets"):
         load_model(text)
 
 
@@ -85,11 +85,11 @@ def test_a_missing_path_is_rejected(tmp_path):
             load_model(tmp_path / name)
 
 
-def test_the_error_for_a_config_suggests_its_folder(tmp_path):
+def test_the_error_for_an_incomplete_config_names_the_key(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "llama"}', "utf-8")
-    with pytest.raises(InvalidModel, match="This is a model's configuration") as raised:
+    with pytest.raises(InvalidModel, match="'num_attention_heads' is None") as raised:
         load_model(tmp_path / "config.json")
-    assert raised.value.fix == "use the folder that has it and the weights."
+    assert raised.value.fix == "use a config.json of Hugging Face's transformers."
 
 
 def test_models_are_loaded_without_jax_and_numpy(tmp_path):

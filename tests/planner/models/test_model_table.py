@@ -175,6 +175,8 @@ def test_a_mistake_in_a_text_is_pointed_at():
         ("a\nb", "'a\\nb' is not a path."),
         ("w" * 1001, "'www"),
         ("l.{3..1}.w", "{3..1} is descending."),
+        ("l.{1..7..0}.w", "{1..7..0} has a step of 0."),
+        ("l.{1..7..02}.w", "{1..7..02} has leading zeros."),
         ("l.{00..31}.w", "{00..31} has leading zeros."),
         ("l.{0..07}.w", "{0..07} has leading zeros."),
         ("l.{0..}.w", "Path 'l.{0..}.w' has braces that are no range."),
@@ -318,7 +320,7 @@ def test_a_count_that_the_tensors_do_not_have_is_rejected(key):
         (parse_json, '{"name": "a", "name": "b"}', "the key 'name' appears twice"),
         (parse_json, "[" * 100_000, "The file is not valid JSON"),
         (parse_json, "9" * 5000, "The file is not valid JSON: a number has too many digits."),
-        (parse_json, '{"model_type": "llama"}', "This is a model's configuration"),
+        (parse_json, '{"model_type": "llama"}', "'num_attention_heads' is None"),
         (parse_json, '{"weight_map": {"a": "b"}}', "This is an index"),
         (parse_json, '{"name": "t", "tensors": {"w": {"shape": [NaN]}}}', "dimension 0 is nan"),
     ],
@@ -347,3 +349,16 @@ def test_the_page_names_every_key_with_its_meaning():
             assert f"| `{key}` | {setting.expected} | {setting.meaning} |" in text, key
     for key in ARCHITECTURE:
         assert f"`{key}`" in text
+
+
+def test_a_range_may_have_a_step():
+    tensors = {"layers.{0..6..2}.up": "f32[2]", "layers.{1..7..2}.up": "f32[3]"}
+    model = model_from_table({"name": "t", "tensors": tensors}, "t.toml")
+    assert list(model.groups[1].paths()) == [f"layers.{n}.up" for n in (1, 3, 5, 7)]
+    assert model.n_parameters == 4 * 2 + 4 * 3
+
+
+@pytest.mark.parametrize("other", ["{4..9..5}", "{1..3}", "9"])
+def test_ranges_with_a_step_that_share_a_number_overlap(other):
+    error = refused({"l.{1..9..2}.w": "f32[2]", f"l.{other}.w": "f32[2]"})
+    assert "stand for the same tensors" in error.what

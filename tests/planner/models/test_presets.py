@@ -7,6 +7,7 @@ import pytest
 from shardlab.errors import UnknownModel
 from shardlab.planner.models.presets import find_preset, load_preset, preset_names
 from shardlab.planner.tensor_group import Tensor, group_tensors
+from shardlab.planner.timing.step_flops import active_parameters
 
 # Elements of all tensors of a checkpoint, and how many tensors and bytes there are. The counts of
 # elements are those that Hugging Face shows for the safetensors files of each repository, or those
@@ -34,11 +35,38 @@ COUNTS = {
     "qwen3-235b-a22b": (235_093_634_560, 36_945, 470_187_269_120),
     "deepseek-v3": (684_531_386_000, 91_991, 688_574_839_360),
     "deepseek-v3-main": (671_026_419_200, 45_395, 1_342_052_838_400),
+    "qwen3-0.6b": (596_049_920, 310, 1_192_099_840),
+    "qwen3-1.7b": (1_720_574_976, 310, 3_441_149_952),
+    "qwen3-4b": (4_022_468_096, 398, 8_044_936_192),
+    "qwen3-14b": (14_768_307_200, 443, 29_536_614_400),
+    "gemma3-1b": (999_885_952, 340, 1_999_771_904),
+    "gemma3-270m": (268_098_176, 236, 536_196_352),
+    "gpt-oss-20b": (20_914_757_184, 4_923, 41_829_514_368),
+    "gpt-oss-120b": (116_829_156_672, 28_119, 233_658_313_344),
+    "llama4-scout": (107_769_861_120, 2_787, 215_539_722_240),
+    "llama4-maverick": (400_711_848_960, 9_675, 801_423_697_920),
+    "mixtral-8x22b": (140_620_634_112, 1_739, 281_241_268_224),
+    "kimi-k2": (1_026_408_232_448, 69_975, 2_052_816_510_976),
 }
 
 
-def test_the_one_preset_without_an_exact_published_count_rounds_to_the_stated_one():
-    assert round(load_preset("deepseek-v3-main").n_parameters / 1e9) == 671
+@pytest.mark.parametrize(("name", "billions"), [("deepseek-v3-main", 671), ("kimi-k2", 1026)])
+def test_a_preset_without_an_exact_published_count_rounds_to_the_stated_one(name, billions):
+    assert round(load_preset(name).n_parameters / 1e9) == billions
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        ("gpt-oss-20b", 4.2),  # OpenAI counts 3.6 without the embedding
+        ("gpt-oss-120b", 5.7),  # 5.1 without the embedding
+        ("llama4-maverick", 17.2),
+        ("kimi-k2", 32.9),
+        ("mixtral-8x22b", 39.2),
+    ],
+)
+def test_a_mixture_has_the_active_parameters_of_its_model_card(name, billions):
+    assert round(active_parameters(load_preset(name)) / 1e9, 1) == billions
 
 
 def test_every_preset_is_in_the_table_above():
@@ -66,7 +94,11 @@ def test_a_preset_has_the_architecture_of_its_tensors(name):
     assert (
         any(path.endswith("lm_head.weight") for path in shapes) is not architecture.tied_embeddings
     )
-    layers = [group for group in model.groups if group.name.endswith("input_layernorm.weight")]
+    layers = [
+        group
+        for group in model.groups
+        if group.name.endswith("input_layernorm.weight") and "vision" not in group.name
+    ]
     total = sum(group.n_tensors for group in layers)
     assert (
         total - (name == "deepseek-v3") == architecture.layers
@@ -111,6 +143,10 @@ def test_a_preset_says_where_its_numbers_come_from_in_public_words(name):
         ("DeepSeek-V3", "deepseek-v3"),
         ("deepseek-ai/DeepSeek-R1", "deepseek-v3"),
         ("Qwen/Qwen3-30B-A3B", "qwen3-30b-a3b"),
+        ("openai/gpt-oss-120b", "gpt-oss-120b"),
+        ("llama4-17b-16e", "llama4-scout"),
+        ("meta-llama/Llama-4-Maverick-17B-128E-Instruct", "llama4-maverick"),
+        ("moonshotai/Kimi-K2-Base", "kimi-k2"),
     ],
 )
 def test_a_name_may_be_written_as_people_write_it(written, name):
@@ -132,7 +168,7 @@ def test_an_unknown_name_suggests_the_nearest(name, nearest):
         load_preset(name)
     assert raised.value.what == f"Unknown model {name!r}: there is no such preset and no such file."
     assert raised.value.fix.startswith(f"Did you mean {nearest!r} or ")
-    assert raised.value.fix.endswith("? `shardlab plan --list` shows all 22 presets.")
+    assert raised.value.fix.endswith("? `shardlab plan --list` shows all 34 presets.")
 
 
 @pytest.mark.parametrize("name", ["", " ", "/", "../presets/llama3-70b", "llama3-70b.toml", "\0"])
@@ -140,10 +176,14 @@ def test_what_is_no_name_is_no_preset(name):
     assert find_preset(name) is None
 
 
-@pytest.mark.parametrize("name", ["deepseek-v3-main", "gemma3-27b", "mixtral-8x7b"])
+@pytest.mark.parametrize(
+    "name", ["deepseek-v3-main", "gemma3-27b", "mixtral-8x7b", "llama4-maverick"]
+)
 def test_a_preset_is_grouped_as_its_checkpoint_would_be(name):
     model = load_preset(name)
     tensors = (
-        Tensor(path, group.shape, group.dtype) for group in model.groups for path in group.paths()
+        Tensor(path, group.shape, group.dtype, group.axes)
+        for group in model.groups
+        for path in group.paths()
     )
     assert group_tensors(tensors) == model.groups

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
     from rich.text import Text
 
-FORMAT, FORMAT_VERSION = "shardlab advice", 2
+FORMAT, FORMAT_VERSION = "shardlab advice", 3
 # Why a candidate lost: another way to shard over the same mesh is better; its mesh is slower; it
 # does not fit; the mesh does not divide the model, or the batch.
 LossKind = Literal["", "variant", "slower", "memory", "model", "batch"]
@@ -122,6 +122,7 @@ class Advice:
     sufficient: Candidate | None = None
     sufficient_devices: int = 0
     devices_tried: int = 0
+    requested: Candidate | None = None  # the best on a mesh that the user named
 
     @property
     def best(self) -> Candidate | None:
@@ -145,6 +146,7 @@ class Advice:
             "figures": [figure.to_json() for figure in self.figures],
             "notes": list(self.notes),
             "sufficient": None if self.sufficient is None else self.sufficient.to_json(),
+            "requested": None if self.requested is None else self.requested.to_json(),
         }
 
     @classmethod
@@ -155,7 +157,7 @@ class Advice:
             for key, value in data.items()
             if not key.startswith("format")
         }
-        sufficient = fields.get("sufficient")
+        sufficient, requested = fields.get("sufficient"), fields.get("requested")
         return cls(
             **{
                 **fields,
@@ -166,6 +168,7 @@ class Advice:
                 "figures": tuple(map(FigureUsed.from_json, fields["figures"])),
                 "notes": tuple(fields["notes"]),
                 "sufficient": None if sufficient is None else Candidate.from_json(sufficient),
+                "requested": None if requested is None else Candidate.from_json(requested),
             }
         )
 

@@ -12,18 +12,17 @@ from shardlab.hardware.chips import Hardware
 from shardlab.hardware.mesh_placement import n_slices
 from shardlab.planner.advice.advice import Candidate
 from shardlab.planner.advice.candidate_search import CandidateSearch
-from shardlab.planner.advice.step_communication import COMMUNICATION_FORMULAS
-from shardlab.planner.advice.step_flops import FORMULAS
 from shardlab.planner.memory.activations import activation_margin
+from shardlab.planner.timing.step_communication import COMMUNICATION_FORMULAS
+from shardlab.planner.timing.step_estimator import PRECISIONS
+from shardlab.planner.timing.step_operations import OPERATION_FORMULAS
 
 _DEFAULT_HEADROOM = 0.1  # of `shardlab plan`: an equal one is left out of the command
 _STEP_FORMULAS = {
-    "training": "step: max(compute, data + fsdp communication) + tensor + expert + context "
-    "communication; parameters can be gathered ahead and gradients reduced while layers compute, "
-    "activations are needed at once; range: max(compute, all communication) to compute + all "
-    "communication",
-    "decoding": "step: max(compute, reading) + tensor + expert communication, which is needed at "
-    "once; range: max(compute, reading, all communication) to their sum",
+    "training": "step: max(operations, data + fsdp communication) + overlap_loss x the shorter of "
+    "both + tensor + expert + context + stage communication + bubble; parameters can be gathered "
+    "ahead and gradients reduced while layers compute, activations are needed at once",
+    "decoding": "step: operations + tensor + expert communication, which is needed at once",
 }
 
 
@@ -47,13 +46,14 @@ def advice_formulas(search: CandidateSearch, ranked: Sequence[Candidate]) -> tup
 
 
 def _formula_lines(search: CandidateSearch, ranked: Sequence[Candidate]) -> Iterator[str]:
-    if search.is_training:
-        yield _STEP_FORMULAS["training"]
-        yield from (FORMULAS["training"], FORMULAS["full"], FORMULAS["selective"])
-    else:
-        yield _STEP_FORMULAS["decoding"]
-        yield from (FORMULAS["decoding"], FORMULAS["reading"])
-    yield FORMULAS["redundant"]
+    yield _STEP_FORMULAS["training" if search.is_training else "decoding"]
+    yield from OPERATION_FORMULAS["all"]
+    yield from OPERATION_FORMULAS["training" if search.is_training else "decoding"]
+    if best := ranked[0].step:
+        yield (
+            f"range: {100 * best.error:.0f} % up and down, within which 90 % of published runs on "
+            "this kind of hardware are (docs/planner-accuracy.md)"
+        )
     axes = {name for candidate in ranked for name, size in candidate.mesh if size > 1}
     for name, formula in COMMUNICATION_FORMULAS.items():
         if name in axes and (search.is_training or name in ("tensor", "expert")):
@@ -93,7 +93,7 @@ def advice_notes(
             f"No factorization of {n_devices:,} devices divides this batch and these heads; "
             f"try {power_of_two:,}."
         )
-    chip = search.timer.hardware
+    chip = search.hardware
     if (slices := n_slices(n_devices, chip)) > 1:
         yield (
             f"{slices} slices: beyond {chip.pod:,} chips of a pod the outermost axes go over DCN."
@@ -109,16 +109,19 @@ def advice_notes(
 
 
 def _estimate_notes(search: CandidateSearch, with_context: bool) -> Iterator[str]:
-    if {search.compute_efficiency, search.timer.efficiency} == {1.0}:
-        yield "At peak (efficiency 1): real programs reach less, often half."
-    untried = "Pipelining is" if with_context else "Pipeline and context parallelism are"
-    yield f"{untried} not tried; between blocks, tensor axes shard the sequence."
+    untried = [] if search.with_stages else ["Pipeline"]
+    untried += [] if with_context else ["context"]
+    if untried:
+        verb = "is" if len(untried) == 1 else "are"
+        text = " and ".join(untried).capitalize()
+        yield f"{text} parallelism {verb} not tried; --pipeline and --context try them."
+    yield "Between blocks, tensor axes shard the sequence. MFU is that of the bf16 peak."
     if search.is_training:
         yield "A batch is divided into as few microbatches as fit."
         yield _margin_note(search)
         return
     yield "A step is one token of every sequence, with a full cache."
-    if search.timer.hardware.network == "switch":
+    if search.hardware.network == "switch":
         yield "The launch latency of collectives is not counted: no vendor publishes it."
 
 
@@ -172,5 +175,21 @@ def advice_command(
         arguments += ["--cache-dtype", request.cache_dtype] if request.cache_dtype else []
         if best.n_microbatches > 1:
             arguments += ["--microbatch", str(workload.batch // best.n_microbatches)]
+        arguments += _timing_arguments(search, best)
     # Quoted for a shell: paths of models may have spaces.
     return " ".join(map(quote, arguments))
+
+
+def _timing_arguments(search: CandidateSearch, best: Candidate) -> list[str]:
+    """Return the options with which `plan --time` gives the same time."""
+    if best.step is None:
+        return []
+    estimator, arguments = search.estimator, ["--time"]
+    precision = next(name for name, dtype in PRECISIONS.items() if dtype == estimator.dtype)
+    if search.is_training and precision != "bf16":
+        arguments += ["--precision", precision]
+    if estimator.framework is not None:
+        arguments += ["--framework", estimator.framework.name]
+    if dict(best.mesh).get("stage", 1) > 1:
+        arguments += ["--schedule", str(estimator.schedule)]
+    return arguments

@@ -13,6 +13,7 @@ from shardlab.hardware.estimate_text import figure_text
 from shardlab.hardware.step_time import StepTime
 from shardlab.planner.advice.advice import Advice, Candidate
 from shardlab.planner.advice.candidate_ranking import axes_label
+from shardlab.planner.timing.step_text import step_section
 from shardlab.render.markdown import escape_markdown, sections_markdown
 from shardlab.render.sheet import (
     Column,
@@ -84,6 +85,10 @@ def advice_sheet(advice: Advice, *, top: int = DEFAULT_TOP, is_wide: bool = Fals
     sections = []
     if advice.ranked:
         sections.append(_ranking_section(advice, top, is_wide))
+    if advice.requested is not None:
+        sections.append(_requested_section(advice, advice.requested))
+    if advice.best is not None and advice.best.step is not None:
+        sections.append(step_section(advice.best.step, "Time of the fastest"))
     if communication := tuple(_communication_lines(advice)):
         title = "Communication of the fastest"
         sections.append(Section(title, None, communication))
@@ -92,6 +97,17 @@ def advice_sheet(advice: Advice, *, top: int = DEFAULT_TOP, is_wide: bool = Fals
     if advice.notes:
         sections.append(Section("Notes", None, tuple(map(printable_text, advice.notes))))
     return Sheet(advice_headline(advice), tuple(_advice_facts(advice)), tuple(sections))
+
+
+def _requested_section(advice: Advice, requested: Candidate) -> Section:
+    """Return the mesh that the user named: its rank, its time, and why it lost."""
+    meshes = [candidate.mesh for candidate in advice.ranked]
+    rank = f"rank {meshes.index(requested.mesh) + 1}; " if requested.mesh in meshes else ""
+    text = _candidate_text(requested) if requested.strategy else requested.mesh_text
+    title = f"The mesh you named: {rank}{requested.reason}"
+    if requested.step is None:
+        return Section(title, None, (text,))
+    return replace(step_section(requested.step, ""), title=title, lines=(text,))
 
 
 def _formulas_section(advice: Advice) -> Section:
@@ -134,8 +150,7 @@ def _candidate_text(candidate: Candidate) -> str:
     text += f": {bytes_text(candidate.bytes_per_device)} per device"
     if (step := candidate.step) is None:
         return text
-    unit = "token" if step.reading_seconds else "step"
-    time = f"{seconds_text(step.expected)} per {unit} ({_time_range(step)})"
+    time = f"{seconds_text(step.expected)} per {step.unit} ({_time_range(step)})"
     return f"{text}, {time}, MFU {_mfu_text(step)}"
 
 
@@ -193,14 +208,19 @@ def _ranking_legend(
         memory = "per device" + (", with the estimated activations" if is_timed else "")
         yield f"µb: microbatches per step; GB: {memory}"
     if is_timed:
-        step = "max(compute, overlapped)" if is_training else "busy (compute or memory reads)"
+        step = "max(compute, overlapped)" if is_training else "operations"
+        waiting = " + bubble" if any(_has_stages(candidate) for candidate in advice.ranked) else ""
         yield (
-            f"step = {step} + exposed communication; range: from fully overlapped to not "
-            "overlapped at all"
+            f"step = {step} + exposed communication{waiting}; range: 90 % of published runs are "
+            "within it"
         )
     if n_hidden := len(advice.ranked) - n_visible:
         noun = "mesh" if n_hidden == 1 else "meshes"
         yield f"and {n_hidden:,} more {noun}: --top {len(advice.ranked)}"
+
+
+def _has_stages(candidate: Candidate) -> bool:
+    return candidate.step is not None and candidate.step.bubble_seconds > 0
 
 
 def _ranking_columns(is_timed: bool, is_training: bool, is_wide: bool) -> Iterator[Column]:
@@ -361,5 +381,6 @@ def _mfu_text(step: StepTime) -> str:
 
 def _efficiency_lines(advice: Advice) -> Iterator[str]:
     compute, network = (advice.choices[f"{name}_efficiency"] for name in ("compute", "network"))
-    if advice.formulas and (compute, network) != ("1", "1"):
-        yield f"efficiency: {compute} of the compute peak, {network} of the network peak"
+    for name, efficiency in (("compute", compute), ("network", network)):
+        if advice.formulas and efficiency != "calibrated":
+            yield f"efficiency: {efficiency} of the {name} peak, as requested"

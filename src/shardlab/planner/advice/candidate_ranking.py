@@ -18,7 +18,7 @@ def rank_candidates(
 ) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...]]:
     """Return the best candidate of each mesh that fits, best first, and all the others.
 
-    Ordered by the expected time of a step, then by its upper bound, then by the bytes per device;
+    Ordered by the expected time of a step, then by its communication, then by the bytes per device;
     without times by bytes alone.
     """
     by_mesh: dict[MeshSizes, list[Candidate]] = {}
@@ -60,7 +60,10 @@ def _rank_key(candidate: Candidate) -> tuple[object, ...]:
     step = candidate.step
     times = (0.0, 0.0)
     if step is not None:
-        times = (_round_to_six_digits(step.expected), _round_to_six_digits(step.upper))
+        times = (
+            _round_to_six_digits(step.expected),
+            _round_to_six_digits(step.communication_seconds),
+        )
     return (*times, candidate.bytes_per_device, len(candidate.mesh), candidate.mesh_text)
 
 
@@ -78,37 +81,38 @@ def _add_verdict(candidate: Candidate, best: Candidate | None) -> Candidate:
     return replace(candidate, loss_kind="slower", reason=reason)
 
 
+def compare_with_best(candidate: Candidate, best: Candidate) -> Candidate:
+    """Return a candidate with the reason why it is slower than the best."""
+    return _add_verdict(candidate, best)
+
+
 def _slower_reason(step: StepTime, best: StepTime) -> str:
     ratio = step.expected / best.expected
     if ratio > _SAME_TIME:
         return f"{_ratio_text(ratio)} slower: {_slower_cause(step, best)}"
-    ratio = step.upper / best.upper
-    if ratio > _SAME_TIME:
-        axes = _largest_axes(step.by_axis(is_overlapped=True) or step.by_axis())
-        return (
-            f"as fast if communication over {axes} overlaps with compute, "
-            f"else {_ratio_text(ratio)} slower"
-        )
     return "as fast as the best"
 
 
 def _slower_cause(step: StepTime, best: StepTime) -> str:
     """Return the part of the time that grew most against the best."""
-    # The three terms of `StepTime.expected`: busy + what does not overlap + exposed.
+    # The terms of `StepTime.expected`.
     growth = {
+        "bubble": step.bubble_seconds - best.bubble_seconds,
         "busy": step.busy_seconds - best.busy_seconds,
         "not overlapped": _not_overlapped_seconds(step) - _not_overlapped_seconds(best),
         "exposed": step.exposed_seconds - best.exposed_seconds,
     }
     largest = max(growth, key=lambda part: growth[part])
+    if largest == "bubble":
+        return "pipeline stages wait for each other"
     if largest == "exposed":
         return f"exposed communication over {_largest_axes(step.by_axis(is_overlapped=False))}"
     if largest == "not overlapped":
         return (
             f"communication over {_largest_axes(step.by_axis(is_overlapped=True))} exceeds compute"
         )
-    if step.reading_seconds > step.compute_seconds:
-        return "more memory reads"
+    if step.memory_bound_seconds - best.memory_bound_seconds > growth["busy"] / 2:
+        return "more operations bound by memory bandwidth"
     return "more compute"
 
 
@@ -131,9 +135,6 @@ def _variant_reason(variant: Candidate, first: Candidate) -> str:
     if variant.step is None or first.step is None:
         return f"{differences} takes less memory"
     ratio = variant.step.expected / first.step.expected
-    # As fast if everything overlaps: then the upper bound decides, as in the ranking.
-    if ratio <= _SAME_TIME:
-        ratio = variant.step.upper / first.step.upper
     if ratio > _SAME_TIME:
         return f"{differences} also fits, and this is {_ratio_text(ratio)} slower"
     return f"{differences} is as fast and takes less memory"
@@ -146,7 +147,7 @@ def bottleneck_text(step: StepTime) -> str:
         return f"bound by exposed communication over {axes}"
     if step.overlapped_seconds > step.busy_seconds:
         return f"bound by communication over {_largest_axes(step.by_axis(is_overlapped=True))}"
-    if step.reading_seconds > step.compute_seconds:
+    if step.memory_bound_seconds > step.busy_seconds / 2:
         return "bound by memory bandwidth"
     return "bound by compute"
 

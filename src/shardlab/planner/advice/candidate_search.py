@@ -13,32 +13,25 @@ from math import prod
 
 from shardlab._text.units import bytes_text
 from shardlab.errors import TooManyDevices
-from shardlab.hardware.step_time import StepTime
-from shardlab.hardware.step_timer import CollectiveTimes, StepTimer
+from shardlab.hardware.chips import Hardware
 from shardlab.planner.advice.advice import Candidate, LossKind, MeshRejection
-from shardlab.planner.advice.step_communication import decoding_collectives, training_collectives
-from shardlab.planner.advice.step_flops import (
-    RedundantCompute,
-    StepFlops,
-    decoding_flops,
-    is_expert,
-    is_forward_repeated,
-    redundant_compute,
-    training_flops,
-)
-from shardlab.planner.advice.weight_bytes import WeightBytes, WeightCounter, WeightSync
 from shardlab.planner.make_plan import plan_items
 from shardlab.planner.memory.activations import activation_margin
 from shardlab.planner.memory.workload import Workload
-from shardlab.planner.model import Architecture, Model
+from shardlab.planner.model import Model
+from shardlab.planner.models.transformer import stage_groups
 from shardlab.planner.plan import KINDS, Kind, MemoryBudget
 from shardlab.planner.rules.matching import ShardedGroup
 from shardlab.planner.strategies.strategy import Strategy, make_strategy, shard_model
+from shardlab.planner.timing.step_estimator import ShardedWork, StepEstimator
+from shardlab.planner.timing.step_flops import is_expert
+from shardlab.planner.timing.weight_bytes import WeightBytes, WeightCounter, WeightSync
+from shardlab.planner.timing.weight_matmuls import weight_matmuls
 from shardlab.sharding.factors import count_factorizations, divisors, factorizations
 from shardlab.sharding.mesh import Mesh, MeshSizes
 
 # Outermost first, so that tensor parallelism stays within a node.
-MESH_AXES = ("data", "fsdp", "expert", "context", "tensor")
+MESH_AXES = ("data", "stage", "fsdp", "expert", "context", "tensor")
 MAX_MESHES = 20_000  # a search over more takes minutes
 _BATCH_AXES = ("data", "fsdp", "expert")
 _PARAMETER_AXES = ("fsdp", "expert", "tensor")  # and parts of a strategy: they shard parameters
@@ -52,32 +45,42 @@ class CandidateSearch:
     model: Model
     budget: MemoryBudget
     weights: WeightCounter
-    timer: StepTimer
+    estimator: StepEstimator
     workload: Workload | None
     remat_policies: tuple[str, ...]
     zero_stages: tuple[int, ...]
-    compute_efficiency: float
     margin: float | None = None  # of activations; None: as measured for each remat policy
+    with_stages: bool = False  # also pipelines
     _items: dict[object, dict[Kind, int]] = field(default_factory=dict)
-    _flops: dict[object, StepFlops] = field(default_factory=dict)
-    # the collectives for the weights that were counted last
-    _collectives: tuple[Mapping[WeightSync, WeightBytes], dict[object, CollectiveTimes]] | None = (
-        None
-    )
+    _stage_models: dict[int, Model] = field(default_factory=dict)
     _divided_workloads: dict[tuple[int, str], tuple[Workload, ...]] = field(default_factory=dict)
 
     @property
     def is_training(self) -> bool:
         return self.weights.optimizer.is_training
 
+    @property
+    def hardware(self) -> Hardware:
+        return self.estimator.timer.hardware
+
     def list_meshes(self, n_devices: int, *, with_context: bool) -> Iterator[Mapping[str, int]]:
         """Yield the size of each axis for all meshes of that many devices.
 
-        Inference has no fsdp axis, it would gather the parameters for each token.
+        Inference has no fsdp axis, it would gather the parameters for each token. Pipelines have
+        none either: FSDP would gather the weights of a stage for every microbatch.
         """
+        yield from self._list_meshes(n_devices, {"context": with_context, "stage": False})
+        if self.with_stages and self.is_training and self.workload is not None:
+            for sizes in self._list_meshes(n_devices, {"context": with_context, "fsdp": False}):
+                if sizes["stage"] > 1:
+                    yield sizes
+
+    def _list_meshes(
+        self, n_devices: int, choices: Mapping[str, bool]
+    ) -> Iterator[Mapping[str, int]]:
         arch = self.model.architecture
         has_experts = bool(arch.experts) if arch else any(map(is_expert, self.model.groups))
-        is_used = {"expert": has_experts, "fsdp": self.is_training, "context": with_context}
+        is_used = {"expert": has_experts, "fsdp": self.is_training, **choices}
         axes = [name for name in MESH_AXES if is_used.get(name, True)]
         n_meshes = count_factorizations(n_devices, len(axes))
         if n_meshes > MAX_MESHES:
@@ -102,12 +105,12 @@ class CandidateSearch:
         """Return whether the way that takes least memory fits on a mesh."""
         if self.reject_mesh(sizes):
             return False
-        mesh = Mesh(_mesh_sizes(sizes))
+        mesh, inside = Mesh(_mesh_sizes(sizes)), _mesh_inside_stage(sizes)
         parts = _used_parts(sizes)
         zero = max(self.zero_stages) if sizes.get("data", 1) > 1 else 0
         strategy = make_strategy(parts, zero)
-        sharded = tuple(shard_model(self.model, strategy, mesh))
-        weights = _sum_by_kind(self.weights.count_bytes(sharded, mesh, zero))
+        sharded = tuple(shard_model(self._stage_model(sizes), strategy, inside))
+        weights = _sum_by_kind(self.weights.count_bytes(sharded, inside, zero))
         for remat in self.remat_policies:
             # The most microbatches take the least memory.
             *_, smallest = self._workload_variants(mesh, remat)
@@ -129,23 +132,26 @@ class CandidateSearch:
             yield _rejected_candidate(axes, *rejected)
             return
         mesh = Mesh(axes)
+        # A stage is a model with fewer layers, sharded over the other axes.
+        model, inside = self._stage_model(sizes), _mesh_inside_stage(sizes)
         parts = _used_parts(sizes)
         zero_stages = self.zero_stages if sizes.get("data", 1) > 1 else (0,)
         # Placed once for the highest ZeRO stage: `count_bytes` leaves out what lower stages do not
         # shard, so thousands of placements are saved.
-        sharded = tuple(shard_model(self.model, make_strategy(parts, max(zero_stages)), mesh))
+        sharded = tuple(shard_model(model, make_strategy(parts, max(zero_stages)), inside))
         if unused := _unused_part(parts, sharded):
             rejection = MeshRejection(
                 before=f"{unused}=", size=sizes[unused], after=" divides no tensor of the model"
             )
             yield _rejected_candidate(axes, "model", rejection)
             return
-        redundant = redundant_compute(self.model, sharded, mesh)
+        arch = self.model.architecture
+        products = weight_matmuls(sharded, arch, inside, self.weights.policy) if arch else ()
         for zero in zero_stages:
-            weights = self.weights.count_bytes(sharded, mesh, zero)
+            weights = self.weights.count_bytes(sharded, inside, zero)
+            work = ShardedWork(mesh=mesh, products=products, weights=weights)
             for remat in self.remat_policies:
-                strategy = make_strategy(parts, zero)
-                yield self._make_candidate(mesh, strategy, remat, weights, redundant)
+                yield self._make_candidate(mesh, _strategy_of(sizes, zero), remat, work)
 
     def reject_mesh(self, sizes: Mapping[str, int]) -> tuple[LossKind, MeshRejection] | None:
         """Return why a mesh does not divide the model or the batch."""
@@ -153,6 +159,10 @@ class CandidateSearch:
         if arch and expert > 1 and arch.experts % expert:
             before = f"{arch.experts} experts are not divisible by expert="
             return "model", MeshRejection(before=before, size=expert)
+        n_stages = sizes.get("stage", 1)
+        if arch and n_stages > max(arch.layers, 1):
+            before = f"{arch.layers} layers are fewer than stage="
+            return "model", MeshRejection(before=before, size=n_stages)
         if (workload := self.workload) is None:
             return None
         context = sizes.get("context", 1)
@@ -175,10 +185,9 @@ class CandidateSearch:
         mesh: Mesh,
         strategy: Strategy,
         remat: str,
-        weights: Mapping[WeightSync, WeightBytes],
-        redundant: RedundantCompute,
+        work: ShardedWork,
     ) -> Candidate:
-        weight_bytes = _sum_by_kind(weights)
+        weight_bytes = _sum_by_kind(work.weights)
         candidate = Candidate(
             mesh=tuple(mesh.shape.items()),
             strategy=strategy.name,
@@ -187,16 +196,24 @@ class CandidateSearch:
         )
         # The first variant that fits by its estimate, but not with the margin of activations.
         borderline: tuple[Candidate, Workload | None] | None = None
-        # Fewest microbatches first: the first that fits is the fastest.
+        fastest: Candidate | None = None
+        # Fewest microbatches first: the first that fits is the fastest, unless stages wait for each
+        # other.
         for workload in self._workload_variants(mesh, remat):
             candidate = self._with_memory(candidate, weight_bytes, mesh, workload)
             if self.required_bytes(candidate) <= self.budget.usable_bytes:
-                return self._with_time(candidate, mesh, workload, weights, redundant)
+                timed = self._with_time(candidate, workload, work)
+                if "stage" not in mesh.shape or timed.step is None:
+                    return timed
+                if fastest is None or _is_faster(timed, fastest):
+                    fastest = timed
             if borderline is None and candidate.bytes_per_device <= self.budget.usable_bytes:
                 borderline = candidate, workload
+        if fastest is not None:
+            return fastest
         if borderline is not None:
             # Timed too: users who know their program's memory may choose it.
-            candidate = self._with_time(borderline[0], mesh, borderline[1], weights, redundant)
+            candidate = self._with_time(borderline[0], borderline[1], work)
         return replace(candidate, loss_kind="memory", reason=self._overflow_text(candidate))
 
     def _with_memory(
@@ -258,7 +275,8 @@ class CandidateSearch:
         """Return the bytes of the plan's items, which depend only on how tokens are sharded."""
         n_shards = prod(mesh.shape.get(name, 1) for name in _BATCH_AXES)
         # Not the mesh itself: data=2,fsdp=4 and data=4,fsdp=2 shard tokens alike.
-        key = (n_shards, mesh.shape.get("context", 1), mesh.shape.get("tensor", 1), workload)
+        others = tuple(mesh.shape.get(name, 1) for name in ("context", "tensor", "stage"))
+        key = (n_shards, others, workload)
         if key not in self._items:
             totals: dict[Kind, int] = {}
             for item in plan_items(self.model, mesh, workload, self.weights.optimizer):
@@ -269,61 +287,42 @@ class CandidateSearch:
     def _with_time(
         self,
         candidate: Candidate,
-        mesh: Mesh,
         workload: Workload | None,
-        weights: Mapping[WeightSync, WeightBytes],
-        redundant: RedundantCompute,
+        work: ShardedWork,
     ) -> Candidate:
         """Return the candidate with its step time, if workload and architecture are known."""
         if (arch := self.model.architecture) is None or workload is None:
             return candidate
-        timer, step_flops = self.timer, self._step_flops(arch, workload, redundant)
-        # Decoding reads all weights and the cache once per token; training reuses them over
-        # thousands of tokens.
-        reading = 0.0 if self.is_training else timer.read_seconds(candidate.bytes_per_device)
-        compute = timer.compute_seconds(step_flops.flops, mesh.n_devices, self.compute_efficiency)
-        collectives = self._step_collectives(arch, mesh, workload, weights)
-        placement, times = timer.choose_placement(collectives, max(compute, reading))
-        step = StepTime(
-            flops=step_flops.flops,
-            model_flops=step_flops.model_flops,
-            compute_seconds=compute,
-            peak_flops=timer.peak_flops(mesh.n_devices),
-            collectives=times,
-            reading_seconds=reading,
+        step, placement = self.estimator.estimate(
+            arch, work, workload, cache_bytes=candidate.bytes_by_kind.get("kv_cache", 0)
         )
-        return replace(candidate, step=step, placement=placement.description)
+        return replace(candidate, step=step, placement=placement)
 
-    def _step_collectives(
-        self,
-        arch: Architecture,
-        mesh: Mesh,
-        workload: Workload,
-        weights: Mapping[WeightSync, WeightBytes],
-    ) -> CollectiveTimes:
-        """Return the collectives, equal for all remat policies that repeat no forward pass."""
-        key = workload.n_microbatches, is_forward_repeated(workload)
-        # One entry is enough: all remat policies of a placement come one after the other.
-        if self._collectives is None or self._collectives[0] is not weights:
-            self._collectives = weights, {}
-        cache = self._collectives[1]
-        if key not in cache:
-            collectives = (
-                training_collectives(arch, weights, mesh, workload)
-                if self.is_training
-                else decoding_collectives(arch, mesh, workload)
-            )
-            cache[key] = self.timer.time_collectives(tuple(mesh.shape.items()), tuple(collectives))
-        return cache[key]
+    def _stage_model(self, sizes: Mapping[str, int]) -> Model:
+        """Return the model of the fullest pipeline stage; the model itself without stages."""
+        n_stages, arch = sizes.get("stage", 1), self.model.architecture
+        if n_stages == 1 or arch is None:
+            return self.model
+        if n_stages not in self._stage_models:
+            n_in_stage = -(-arch.layers // n_stages)
+            groups = stage_groups(self.model.groups, arch.layers, n_in_stage)
+            self._stage_models[n_stages] = replace(self.model, groups=groups)
+        return self._stage_models[n_stages]
 
-    def _step_flops(
-        self, arch: Architecture, workload: Workload, redundant: RedundantCompute
-    ) -> StepFlops:
-        key = (workload.remat, redundant)
-        if key not in self._flops:
-            count_flops = training_flops if self.is_training else decoding_flops
-            self._flops[key] = count_flops(self.model, arch, workload, redundant)
-        return self._flops[key]
+
+def _is_faster(candidate: Candidate, other: Candidate) -> bool:
+    if candidate.step is None or other.step is None:
+        return False
+    return candidate.step.expected < other.step.expected
+
+
+def _strategy_of(sizes: Mapping[str, int], zero: int) -> Strategy:
+    parts = _used_parts(sizes)
+    return make_strategy((*parts, "pipeline") if sizes.get("stage", 1) > 1 else parts, zero)
+
+
+def _mesh_inside_stage(sizes: Mapping[str, int]) -> Mesh:
+    return Mesh(_mesh_sizes({name: size for name, size in sizes.items() if name != "stage"}))
 
 
 def _rejected_candidate(

@@ -18,6 +18,8 @@ from shardlab.hardware.chip_file import FIGURE_UNITS
 from shardlab.hardware.chips import Hardware, parse_hardware
 from shardlab.hardware.collective_time import parse_efficiency
 from shardlab.hardware.estimate import FigureUsed
+from shardlab.hardware.frameworks import Framework, parse_framework
+from shardlab.hardware.operation_time import OperationTimer
 from shardlab.hardware.step_timer import StepTimer
 from shardlab.planner.advice.advice import Advice, Candidate
 from shardlab.planner.advice.advice_assumptions import (
@@ -28,7 +30,7 @@ from shardlab.planner.advice.advice_assumptions import (
 )
 from shardlab.planner.advice.candidate_ranking import rank_candidates
 from shardlab.planner.advice.candidate_search import CandidateSearch
-from shardlab.planner.advice.weight_bytes import WeightCounter
+from shardlab.planner.advice.requested_mesh import find_requested, parse_requested_mesh
 from shardlab.planner.make_plan import memory_budget
 from shardlab.planner.memory.activations import activation_margin
 from shardlab.planner.memory.dtype_policy import DtypePolicy, parse_dtype_policy
@@ -39,6 +41,9 @@ from shardlab.planner.model import check_model
 from shardlab.planner.models.architecture import with_architecture
 from shardlab.planner.models.load import load_model
 from shardlab.planner.models.optimizer_state import drop_optimizer_states
+from shardlab.planner.timing.pipeline import PipelineSchedule, parse_schedule
+from shardlab.planner.timing.step_estimator import StepEstimator, parse_precision
+from shardlab.planner.timing.weight_bytes import WeightCounter
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.sharding.mesh import MAX_DEVICES
 from shardlab.sharding.shape import parse_size
@@ -47,6 +52,7 @@ _MULTIPLES = (*range(2, 17), *(1 << power for power in range(5, 13)))
 _MAX_USABLE_MESHES = 400  # of more devices: some seconds for the largest model
 _MAX_LISTED_MESHES = 100_000  # usable or not
 _MAX_KINDS = 5_000  # of tensors, each of which is placed on every mesh
+_LONG_SEQUENCE = 32_768  # tokens, from which on a context axis is tried by default
 _MAX_OPTIONS = 100  # ZeRO stages or remat policies
 
 
@@ -62,24 +68,33 @@ def advise(
     zero: Sequence[int] = (0, 1, 2),
     microbatch: int | None = None,
     context: bool | None = None,
+    pipeline: bool | None = None,
+    schedule: PipelineSchedule | str = "interleaved",
+    framework: str | Framework | None = None,
+    precision: str = "bf16",
     policy: DtypePolicy | str | None = None,
     headroom: float = 0.1,
     activation_margin: float | None = None,
     cache_dtype: str | None = None,
-    compute_efficiency: float = 1.0,
-    network_efficiency: float = 1.0,
+    compute_efficiency: float | None = None,
+    network_efficiency: float | None = None,
     figures: Mapping[str, float] | None = None,
     architecture: Any = None,
+    mesh: Any = None,
 ) -> Advice:
     """Return the meshes and strategies that fit, ranked, and for the others why they lost.
 
     >>> advice = advise("llama3-8b", "tpu-v5p", 8, batch=16, sequence=4096)
     >>> advice.best.mesh_text, advice.best.strategy
-    ('data=8', 'zero2')
+    ('fsdp=8', 'fsdp')
 
     All factorizations of the devices into data, fsdp, expert (of a mixture) and tensor axes are
     tried, with every remat policy and ZeRO stage; also a context axis, which shards the sequence,
-    if requested or if nothing else fits well. Without an optimizer it is advice for inference, for
+    if requested, if sequences are long, or if nothing else fits well; and pipeline stages, if
+    requested or if a switched network connects several nodes. `precision` is the dtype of products
+    with weights (bf16, fp8 or int8), and `framework` the software whose efficiency is assumed; by
+    default it follows from hardware and mesh. `mesh` is one to show besides, with the reason why it
+    is not the fastest. Without an optimizer it is advice for inference, for
     the time of one token. Without batch and sequence, or for a model of unknown architecture,
     candidates are ranked by memory alone. What fits leaves memory for `activation_margin` times the
     estimated activations, by default for as much as was measured.
@@ -90,18 +105,30 @@ def advise(
     parsed_optimizer, dtype_policy = parse_optimizer(optimizer), parse_dtype_policy(policy)
     loaded = with_architecture(check_model(load_model(model), _MAX_KINDS), architecture)
     timed_workload = workload if loaded.architecture else None
+    stored_model = drop_optimizer_states(without_scales(loaded, dtype_policy))
+    estimator = StepEstimator(
+        model=stored_model,
+        is_training=parsed_optimizer.is_training,
+        timer=StepTimer(hardware=chip, efficiency=_parse_fraction(network_efficiency)),
+        operation_timer=OperationTimer(
+            hardware=chip, compute_efficiency=_parse_fraction(compute_efficiency)
+        ),
+        framework=parse_framework(framework),
+        schedule=parse_schedule(schedule),
+        dtype=parse_precision(precision),
+    )
     search = CandidateSearch(
-        model=drop_optimizer_states(without_scales(loaded, dtype_policy)),
+        model=stored_model,
         budget=memory_budget(chip, headroom),
         weights=WeightCounter(
             optimizer=parsed_optimizer, policy=dtype_policy, counts_gathered=workload is not None
         ),
-        timer=StepTimer(hardware=chip, efficiency=parse_efficiency(network_efficiency)),
+        estimator=estimator,
         workload=workload,
         remat_policies=_parse_remat_policies(remat, parsed_optimizer, timed_workload),
         zero_stages=_parse_zero_stages(zero, parsed_optimizer),
-        compute_efficiency=parse_efficiency(compute_efficiency),
         margin=_parse_margin(activation_margin),
+        with_stages=_tries_stages(pipeline, chip, n_devices),
     )
     request = AdviceRequest(
         model=model,
@@ -111,7 +138,22 @@ def advise(
         cache_dtype=cache_dtype,
         architecture=architecture,
     )
-    return _make_advice(search, n_devices, request, context)
+    sizes = None if mesh is None else parse_requested_mesh(mesh, n_devices)
+    advice = _make_advice(search, n_devices, request, context)
+    if sizes is None:
+        return advice
+    return replace(advice, requested=find_requested(search, sizes, advice))
+
+
+def _tries_stages(pipeline: bool | None, chip: Hardware, n_devices: int) -> bool:
+    """Return whether pipelines are tried: by default where nodes are joined by slower links."""
+    if pipeline is not None:
+        return pipeline
+    return chip.network == "switch" and n_devices > chip.domain
+
+
+def _parse_fraction(efficiency: float | None) -> float | None:
+    return None if efficiency is None else parse_efficiency(efficiency)
 
 
 def _make_advice(
@@ -119,7 +161,11 @@ def _make_advice(
 ) -> Advice:
     """Return the advice, with a context axis or the search for more devices if needed."""
     advice = _search_meshes(search, n_devices, request, with_context=context is True)
-    with_context = context is not False and search.workload is not None
+    workload = search.workload
+    if context is None and workload is not None and workload.sequence >= _LONG_SEQUENCE:
+        context = True
+        advice = _search_meshes(search, n_devices, request, with_context=True)
+    with_context = context is not False and workload is not None
     # A context axis costs communication, so it is only tried if needed.
     if with_context and context is None and not _shards_heads(search, advice):
         advice = _search_meshes(search, n_devices, request, with_context=True)
@@ -137,7 +183,7 @@ def _make_advice(
 def _search_meshes(
     search: CandidateSearch, n_devices: int, request: AdviceRequest, *, with_context: bool
 ) -> Advice:
-    model, chip = search.model, search.timer.hardware
+    model, chip = search.model, search.hardware
     meshes = search.list_meshes(n_devices, with_context=with_context)
     ranked, others = _rank_meshes(search, meshes)
     has_usable_mesh = any(candidate.strategy for candidate in (*ranked, *others))
@@ -156,7 +202,7 @@ def _search_meshes(
         ranked=ranked,
         others=others,
         formulas=advice_formulas(search, ranked),
-        figures=_used_figures(search.timer),
+        figures=_used_figures(search.estimator),
         notes=tuple(notes),
         command=advice_command(search, ranked, request),
     )
@@ -178,7 +224,7 @@ def _rank_meshes(
             candidate for sizes in meshes for candidate in search.list_candidates(sizes)
         )
     except UnknownFigure as error:
-        chip, name = search.timer.hardware.name, error.figure
+        chip, name = search.hardware.name, error.figure
         raise UnknownFigure(
             error.what,
             where=f"hardware {chip}, needed to time the collectives",
@@ -347,14 +393,18 @@ def _advice_choices(search: CandidateSearch) -> dict[str, str]:
             )
         else:
             choices["cache_dtype"] = search.workload.cache_dtype.short
-    choices["compute_efficiency"] = f"{search.compute_efficiency:g}"
-    choices["network_efficiency"] = f"{search.timer.efficiency:g}"
+    efficiencies = {
+        "compute_efficiency": search.estimator.operation_timer.compute_efficiency,
+        "network_efficiency": search.estimator.timer.efficiency,
+    }
+    for name, efficiency in efficiencies.items():
+        choices[name] = "calibrated" if efficiency is None else f"{efficiency:g}"
     return choices
 
 
-def _used_figures(timer: StepTimer) -> tuple[FigureUsed, ...]:
-    hbm = timer.hardware.figure("hbm_bytes")
-    figures = {hbm.name: hbm, **timer.used}
+def _used_figures(estimator: StepEstimator) -> tuple[FigureUsed, ...]:
+    hbm = estimator.timer.hardware.figure("hbm_bytes")
+    figures = {hbm.name: hbm, **estimator.operation_timer.used, **estimator.timer.used}
     return tuple(
         FigureUsed(
             name=figure.name,

@@ -14,6 +14,7 @@ from typing import Any
 from shardlab._files.bounded_read import file_not_found_error, list_folder
 from shardlab.errors import InvalidModel, short_repr
 from shardlab.planner.model import Model
+from shardlab.planner.models.hf_config import load_config_model
 from shardlab.planner.models.maxtext import load_sharding_dump
 from shardlab.planner.models.orbax import is_checkpoint, load_checkpoint
 from shardlab.planner.models.presets import find_preset, unknown_model
@@ -22,7 +23,7 @@ from shardlab.planner.models.weights import INDEX_SUFFIX, load_file, load_folder
 
 _SOURCES = (
     "use a preset's name, a .safetensors file, its folder or index, an Orbax checkpoint, a table "
-    "in .toml or .json, or a pytree."
+    "in .toml or .json, a config.json, or a pytree."
 )
 
 
@@ -73,6 +74,8 @@ def _load_path(path: Path) -> Model:
         return load_index(path)
     if name == "named_shardings.json":
         return load_sharding_dump(path)
+    if name == "config.json":
+        return load_config_model(path)
     if name.endswith((".toml", ".json")):
         return load_table(path)
     if not exists(path):
@@ -88,6 +91,8 @@ def _load_folder(folder: Path) -> Model:
         return load_folder(folder)
     if is_checkpoint(folder):
         return load_checkpoint(folder)
+    if "config.json" in names:
+        return load_config_model(folder / "config.json")
     raise InvalidModel(
         f"The folder {str(folder)!r} has no safetensors files and is not an Orbax checkpoint.",
         where=str(folder),

@@ -25,6 +25,7 @@ from shardlab._files.schema import Field, check_fields, is_count, is_table, is_t
 from shardlab._files.toml_reader import parse_toml
 from shardlab.errors import InvalidModel, LabError
 from shardlab.planner.model import Architecture, Model
+from shardlab.planner.models.hf_config import model_from_config
 from shardlab.planner.models.maxtext import is_sharding_dump, model_from_sharding_dump
 from shardlab.planner.tensor_group import RANGE, LogicalAxes, TensorGroup, parse_tensor_group
 from shardlab.sharding.dtype import Dtype, parse_dtype
@@ -35,8 +36,8 @@ MAX_TENSORS = 1_000_000  # of one table; a typo in a range makes it too large
 _MAX_BYTES = 16_000_000
 _MAX_ELEMENTS = 1 << 63  # of one tensor
 _MAX_PATH = 1_000  # characters
-_SLOT = re.compile(r"\{[0-9]+\.\.[0-9]+\}|[0-9]+")
-_HUGE_RANGE = re.compile(r"\{0*[0-9]{1,9}\.\.0*[1-9][0-9]{9,}\}")
+_SLOT = re.compile(r"\{[0-9]+\.\.[0-9]+(?:\.\.[0-9]+)?\}|[0-9]+")
+_HUGE_RANGE = re.compile(r"\{0*[0-9]{1,9}\.\.0*[1-9][0-9]{9,}(?:\.\.[0-9]+)?\}")
 _MAX_PAIRWISE = 64  # paths that are compared in pairs; the numbers of more are enumerated
 
 Slots = tuple[range | str, ...]  # the numbers of a path, as ranges or as written
@@ -69,7 +70,8 @@ TABLE = {
     "tensors": Field(
         expected='a table such as {"layers.{0..31}.up.weight" = "bf16[14336,4096]"}',
         is_valid=lambda v: is_table(v) and len(v) > 0,
-        meaning="its tensors by path; `{0..31}` in a path stands for the numbers 0 to 31",
+        meaning="its tensors by path; `{0..31}` in a path stands for the numbers 0 to 31, "
+        "`{1..31..2}` for the odd ones",
         is_required=True,
     ),
     "architecture": Field(
@@ -149,7 +151,7 @@ ARCHITECTURE_MEANINGS = {
     "experts": "in a layer; 0 for a dense model",
     "top_k": "experts per token",
     "shared_experts": "experts that process every token",
-    "dense_layers": "the first layers of a mixture of experts, which have no experts",
+    "dense_layers": "layers of a mixture of experts that have no experts, mostly the first",
     "dense_ffn": "inner width of the MLP in those layers",
     "kv_lora_rank": "width of the compressed cache of latent attention",
     "rope_head_dim": "width of the rotary part that latent attention also caches",
@@ -180,7 +182,6 @@ ARCHITECTURE = {
 
 # JSON files that are mistaken for a table: a key that identifies them -> what the file is, the fix
 _OTHER_FILES = {
-    "model_type": ("a model's configuration", "use the folder that has it and the weights."),
     "weight_map": (
         "an index of safetensors files",
         "rename it so that it ends in .safetensors.index.json.",
@@ -219,7 +220,17 @@ def parse_json(text: str, where: str) -> Model:
             )
     if is_sharding_dump(data):
         return model_from_sharding_dump(data, where)
+    if isinstance(data, Mapping) and "model_type" in data and "tensors" not in data:
+        return _model_of_config(data, where)
     return model_from_table(data, where)
+
+
+def _model_of_config(data: Mapping[str, Any], where: str) -> Model:
+    try:
+        return model_from_config(data, where)
+    except InvalidModel as error:
+        fix = error.fix or "use the folder with its weights, or a table of its tensors."
+        raise InvalidModel(error.what, where=where, fix=fix) from None
 
 
 def _syntax_error(language: str, error: Exception, where: str) -> InvalidModel:
@@ -352,9 +363,11 @@ def _parse_slot(match: re.Match[str], path: str, where: str) -> range | str:
     text = match[0]
     if not text.startswith("{"):
         return text
-    first, last = text[1:-1].split("..")
-    if str(int(first)) != first or str(int(last)) != last:
+    first, last, *step = text[1:-1].split("..")
+    if any(str(int(number)) != number for number in (first, last, *step)):
         raise _path_error(f"{text} has leading zeros.", path, where, "write {0..31}.")
+    if step == ["0"]:
+        raise _path_error(f"{text} has a step of 0.", path, where, f"write {{{first}..{last}}}.")
     if int(first) > int(last):
         raise _path_error(f"{text} is descending.", path, where, f"write {{{last}..{first}}}.")
     neighbors = path[match.start() - 1 : match.start()] + path[match.end() : match.end() + 1]
@@ -365,7 +378,7 @@ def _parse_slot(match: re.Match[str], path: str, where: str) -> range | str:
             where,
             "put the range between separators, such as layers.{0..31}.up.",
         )
-    return range(int(first), int(last) + 1)
+    return range(int(first), int(last) + 1, *map(int, step))
 
 
 def _find_overlap(members: Sequence[tuple[str, Slots]]) -> tuple[str, str] | None:
@@ -389,7 +402,10 @@ def _slots_overlap(slot: range | str, other_slot: range | str) -> bool:
     if isinstance(slot, str) and isinstance(other_slot, str):
         return slot == other_slot
     numbers, other_numbers = _slot_range(slot), _slot_range(other_slot)
-    return max(numbers.start, other_numbers.start) < min(numbers.stop, other_numbers.stop)
+    if numbers.step == other_numbers.step == 1:
+        return max(numbers.start, other_numbers.start) < min(numbers.stop, other_numbers.stop)
+    shorter, longer = sorted((numbers, other_numbers), key=len)
+    return any(number in longer for number in shorter)
 
 
 def _slot_range(slot: range | str) -> range:

@@ -9,6 +9,8 @@ tensor    2 all-gathers and 2 reduce-scatters of activations per layer, the same
 expert    all-to-all of tokens to their experts and back, per layer, the same in the backward pass
           (GShard, arXiv 2006.16668)
 sequence  keys and values are all-gathered per layer, and their gradients reduce-scattered
+stage     activations and their gradients are sent to the next stage, per microbatch and group of
+          layers (Narayanan et al. 2021, arXiv 2104.04473)
 
 Embedding, loss and the norms' sums over a tensor axis are not counted: they are small.
 """
@@ -16,14 +18,16 @@ Embedding, loss and the norms' sums over a tensor axis are not counted: they are
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 from shardlab.hardware.step_timer import StepCollective
-from shardlab.planner.advice.step_flops import is_forward_repeated
-from shardlab.planner.advice.weight_bytes import WeightBytes, WeightSync
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Architecture
 from shardlab.planner.strategies.axis_roles import batch_axes, mesh_axis_roles
+from shardlab.planner.timing.pipeline import ONE_F_ONE_B, PipelineSchedule
+from shardlab.planner.timing.step_operations import repeats_forward
+from shardlab.planner.timing.weight_bytes import WeightBytes, WeightSync
 from shardlab.sharding.mesh import Mesh
 
 # role -> its communication, and the source of the formula
@@ -39,6 +43,8 @@ COMMUNICATION_FORMULAS = {
     "reduce-scattered, per layer and microbatch",
     "expert": "expert: all-to-all of tokens x top_k x hidden to their experts and back, per layer "
     "and pass; GShard, arXiv 2006.16668",
+    "stage": "stage: tokens x hidden to the next stage and their gradients back, per microbatch "
+    "and group of layers; Narayanan et al. 2021, arXiv 2104.04473",
 }
 
 
@@ -47,26 +53,48 @@ def training_collectives(
     weights: Mapping[WeightSync, WeightBytes],
     mesh: Mesh,
     workload: Workload,
+    schedule: PipelineSchedule = ONE_F_ONE_B,
+    exposed_share: float = 1.0,
 ) -> Iterator[StepCollective]:
-    """Yield the collectives of one training step."""
-    n_layers = max(arch.layers, 1)
+    """Yield the collectives of one training step, on the pipeline stage with most layers.
+
+    `exposed_share` of the calls over tensor axes are waited for; the rest overlaps with the
+    products before or after them, as XLA's collective matmul on TPUs and Megatron's
+    `--tp-comm-overlap` do.
+    """
+    n_layers = _layers_of_stage(arch.layers, mesh)
     for sync, weight_bytes in weights.items():
         yield from _weight_collectives(sync, weight_bytes, n_layers, mesh, workload.n_microbatches)
     batch = workload.microbatch or workload.batch
     # Forward and backward; if a layer is recomputed, its forward collectives run again.
-    n_passes = 3 if is_forward_repeated(workload) else 2
+    n_passes = 3 if repeats_forward(workload) else 2
     n_tokens = batch * workload.sequence
-    yield from _activation_collectives(
+    tensor_axes = mesh_axis_roles(mesh).get("tensor", ())
+    for collective in _activation_collectives(
         arch, mesh, n_tokens, n_passes * workload.n_microbatches, workload.dtype.bits
-    )
+    ):
+        is_split = exposed_share < 1 and set(collective.axes) <= set(tensor_axes)
+        yield from _split_exposed(collective, exposed_share) if is_split else (collective,)
     yield from _context_collectives(arch, mesh, workload, n_tokens)
+    yield from _stage_collectives(arch, mesh, workload, n_tokens, schedule)
+
+
+def _split_exposed(collective: StepCollective, share: float) -> Iterator[StepCollective]:
+    """Yield the calls that are waited for, and those that overlap with compute."""
+    n_exposed = round(collective.count * share)
+    if n_exposed:
+        yield replace(collective, count=n_exposed)
+    if n_exposed < collective.count:
+        yield replace(collective, count=collective.count - n_exposed, is_overlapped=True)
 
 
 def decoding_collectives(
     arch: Architecture, mesh: Mesh, workload: Workload
 ) -> Iterator[StepCollective]:
     """Yield the collectives of one token of every sequence of the batch."""
-    yield from _activation_collectives(arch, mesh, workload.batch, 1, workload.dtype.bits)
+    yield from _activation_collectives(
+        arch, mesh, workload.batch, 1, workload.dtype.bits, is_decoding=True
+    )
 
 
 def _weight_collectives(
@@ -131,7 +159,13 @@ def _weight_collectives(
 
 
 def _activation_collectives(
-    arch: Architecture, mesh: Mesh, n_tokens: int, n_passes: int, bits: int
+    arch: Architecture,
+    mesh: Mesh,
+    n_tokens: int,
+    n_passes: int,
+    bits: int,
+    *,
+    is_decoding: bool = False,
 ) -> Iterator[StepCollective]:
     """Yield the collectives of activations, which the next operation needs at once."""
     roles = mesh_axis_roles(mesh)
@@ -140,16 +174,26 @@ def _activation_collectives(
     n_token_shards = _n_shards(mesh, (*batch_axes(mesh), *roles.get("sequence", ())))
     # activations of a device's own tokens, not sharded over tensor axes
     array_bytes = _divide_up(n_tokens * arch.hidden * bits, 8 * n_token_shards)
-    n_moe_layers = arch.layers - arch.dense_layers if arch.experts else 0
+    n_layers = _layers_of_stage(arch.layers, mesh)
+    n_moe_layers = min(arch.layers - arch.dense_layers, n_layers) if arch.experts else 0
     if tensor:
         # Tokens that were sent to their experts are gathered there, once per expert of a token.
         n_routed = n_moe_layers if expert else 0
         blocks = (
-            ("activations", 2 * arch.layers - n_routed, array_bytes),
+            ("activations", 2 * n_layers - n_routed, array_bytes),
             ("tokens at their experts", n_routed, array_bytes * arch.top_k),
         )
         for payload, n_blocks, size in blocks:
-            if n_blocks:
+            if n_blocks and is_decoding:
+                # One token per sequence: there is no sequence to shard between the blocks.
+                yield StepCollective(
+                    what=payload,
+                    axes=tensor,
+                    op="psum",
+                    payload_bytes=size,
+                    count=n_blocks * n_passes,
+                )
+            elif n_blocks:
                 yield StepCollective(
                     what=payload,
                     axes=tensor,
@@ -188,7 +232,7 @@ def _context_collectives(
         width //= min(arch.kv_heads, _n_shards(mesh, roles.get("tensor", ())))
     n_batch_shards = _n_shards(mesh, batch_axes(mesh))
     gathered_bytes = _divide_up(n_tokens * width * workload.dtype.bits, 8 * n_batch_shards)
-    n_calls = arch.layers * workload.n_microbatches
+    n_calls = _layers_of_stage(arch.layers, mesh) * workload.n_microbatches
     yield StepCollective(
         what="keys and values, forward and backward",
         axes=axes,
@@ -203,6 +247,31 @@ def _context_collectives(
         payload_bytes=gathered_bytes,
         count=n_calls,
     )
+
+
+def _stage_collectives(
+    arch: Architecture, mesh: Mesh, workload: Workload, n_tokens: int, schedule: PipelineSchedule
+) -> Iterator[StepCollective]:
+    roles = mesh_axis_roles(mesh)
+    axes = _used_axes(mesh, roles.get("stage", ()))
+    if not axes:
+        return
+    # Between blocks tensor axes shard the sequence, so each of their devices sends its own part.
+    token_axes = (*batch_axes(mesh), *roles.get("sequence", ()), *roles.get("tensor", ()))
+    n_bits = n_tokens * arch.hidden * workload.dtype.bits
+    yield StepCollective(
+        what="activations between stages and their gradients",
+        axes=axes,
+        op="ppermute",
+        payload_bytes=_divide_up(n_bits, 8 * _n_shards(mesh, token_axes)),
+        count=2 * schedule.chunks * workload.n_microbatches,
+    )
+
+
+def _layers_of_stage(n_layers: int, mesh: Mesh) -> int:
+    """Return the layers of the fullest pipeline stage; all layers without stages."""
+    n_stages = _n_shards(mesh, mesh_axis_roles(mesh).get("stage", ()))
+    return max(_divide_up(n_layers, n_stages), 1)
 
 
 def _used_axes(mesh: Mesh, axes: Sequence[str]) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from shardlab.planner.advice.step_flops import is_expert
 from shardlab.planner.memory.device_bytes import device_arrays
 from shardlab.planner.memory.dtype_policy import DtypePolicy
 from shardlab.planner.memory.gathered_weights import gathered_weight_bytes
@@ -18,6 +17,7 @@ from shardlab.planner.plan import KINDS, Kind
 from shardlab.planner.rules.matching import ShardedGroup
 from shardlab.planner.strategies.axis_roles import batch_axes, mesh_axis_roles
 from shardlab.planner.tensor_group import TensorGroup
+from shardlab.planner.timing.step_flops import is_expert
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.partition import shard_counts
 from shardlab.sharding.spec import Spec

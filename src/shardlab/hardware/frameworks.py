@@ -1,0 +1,61 @@
+"""Frameworks: what the software of a training run reaches of a chip, by name or by the mesh.
+
+>>> from shardlab.hardware.chips import parse_hardware
+>>> h100 = parse_hardware("h100")
+>>> default_framework(h100, ["data", "tensor"]).name, default_framework(h100, ["fsdp"]).name
+('megatron', 'torchtitan')
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from shardlab._text.nearest import nearest_name
+from shardlab.errors import UnknownOption, short_repr
+from shardlab.hardware.chips import Hardware
+
+
+@dataclass(frozen=True, kw_only=True)
+class Framework:
+    """The software of a run: the fractions that it reaches, and where it is the default."""
+
+    name: str
+    title: str
+    network: str
+    compute: float
+    passes: float
+    mesh: str = ""
+
+
+@cache
+def frameworks() -> dict[str, Framework]:
+    """Return all frameworks by name."""
+    table = tomllib.loads(files("shardlab.hardware").joinpath("frameworks.toml").read_text("utf-8"))
+    return {name: Framework(name=name, **row) for name, row in table.items()}
+
+
+def default_framework(hardware: Hardware, mesh_axes: Collection[str]) -> Framework:
+    """Return the framework that runs on this kind of hardware usually, with such a mesh."""
+    rows = [row for row in frameworks().values() if row.network == hardware.network]
+    selected = [row for row in rows if row.mesh in mesh_axes]
+    return selected[0] if selected else next(row for row in rows if not row.mesh)
+
+
+def parse_framework(framework: Any) -> Framework | None:
+    """Return a framework by name; None stays None, and the mesh decides."""
+    if framework is None or isinstance(framework, Framework):
+        return framework
+    name = str(framework).strip().lower()
+    if name in frameworks():
+        return frameworks()[name]
+    nearest = nearest_name(name, frameworks())
+    raise UnknownOption(
+        f"Unknown framework {short_repr(framework)}.",
+        where=f"one of {', '.join(frameworks())}",
+        fix=f"Did you mean {nearest!r}?" if nearest else "'megatron'.",
+    )

@@ -1,0 +1,170 @@
+"""The time of an operation on one device: a matrix product, an attention kernel, a memory pass.
+
+>>> from shardlab.hardware.chips import parse_hardware
+>>> timer = OperationTimer(hardware=parse_hardware("tpu-v5p"))
+>>> wide, narrow = (matmul("mlp", 8192, 4096, width) for width in (14336, 128))
+>>> timer.time(wide).bound, timer.time(narrow).bound
+('compute', 'memory')
+
+Every operation has its own roofline: the longer of its FLOPs at the rate that programs reach and
+its bytes at the bandwidth that they reach, plus the time to start it. A matrix product whose local
+width is small is therefore slow without a rule of its own, because it reads its other operand for
+few FLOPs; and one that does not fill the tiles of the matrix unit computes the padding too.
+
+Which fraction of the peak programs reach is calibrated on published runs (chips.toml,
+docs/planner-accuracy.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import ceil
+from typing import Any, Literal
+
+from shardlab.hardware.chips import Figure, Hardware
+from shardlab.hardware.collective_time import flops_figure
+from shardlab.hardware.frameworks import Framework
+
+OperationKind = Literal["matmul", "attention", "memory"]
+_RATES = {"matmul": "matmul_efficiency", "attention": "attention_efficiency"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """Equal operations of one device; FLOPs and bytes are those of one execution.
+
+    `dims` are the rows, the contracted dimension and the columns of a matrix product.
+    """
+
+    name: str
+    kind: OperationKind
+    flops: float = 0.0
+    n_bytes: float = 0.0
+    dims: tuple[float, ...] = ()
+    dtype: str = "bf16"
+    count: float = 1.0  # executions
+    is_grouped: bool = False  # one of many products with the weights of different experts
+
+
+def matmul(
+    name: str,
+    rows: float,
+    inner: float,
+    columns: float,
+    *,
+    count: float = 1.0,
+    dtype: str = "bf16",
+    weight_bits: int = 16,
+    is_grouped: bool = False,
+) -> Operation:
+    """Return a product [rows, inner] x [inner, columns] of 16-bit activations with weights."""
+    return Operation(
+        name=name,
+        kind="matmul",
+        flops=2.0 * rows * inner * columns,
+        n_bytes=2.0 * rows * (inner + columns) + inner * columns * weight_bits / 8,
+        dims=(rows, inner, columns),
+        dtype=dtype,
+        count=count,
+        is_grouped=is_grouped,
+    )
+
+
+def memory_pass(name: str, n_bytes: float, *, count: float = 1.0) -> Operation:
+    """Return an operation that is bound by memory: norms, activation functions, updates."""
+    return Operation(name=name, kind="memory", n_bytes=n_bytes, count=count)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperationTime:
+    """The time of equal operations: `seconds` is that of one."""
+
+    name: str
+    count: float
+    seconds: float
+    flops: float
+    bound: Literal["compute", "memory"]
+
+    @property
+    def total_seconds(self) -> float:
+        return self.seconds * self.count
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> OperationTime:
+        return cls(**data)
+
+
+@dataclass(kw_only=True)
+class OperationTimer:
+    """Times operations on one device; `used` collects the figures it needed.
+
+    `compute_efficiency` replaces the calibrated fractions of the peak FLOP/s, if it is set.
+    """
+
+    hardware: Hardware
+    compute_efficiency: float | None = None
+    framework: Framework | None = None
+    used: dict[str, Figure] = field(default_factory=dict)
+
+    def time(self, operation: Operation) -> OperationTime:
+        """Return the time of an operation by its roofline."""
+        compute = 0.0
+        if operation.flops:
+            compute = operation.flops / self._reached_flops(operation)
+        memory = operation.n_bytes / self.memory_bandwidth if operation.n_bytes else 0.0
+        if operation.kind == "memory" and self.framework is not None:
+            memory *= self.framework.passes
+        return OperationTime(
+            name=operation.name,
+            count=operation.count,
+            seconds=max(compute, memory) + self._start_seconds,
+            flops=operation.flops,
+            bound="compute" if compute >= memory else "memory",
+        )
+
+    @cached_property
+    def memory_bandwidth(self) -> float:
+        """The bandwidth of the device's memory that programs reach."""
+        bandwidth = self.figure("hbm_bandwidth", needed_for="needed for memory traffic")
+        return bandwidth * self.figure("memory_efficiency", default=1.0)
+
+    def peak_flops(self, dtype: str = "bf16") -> float:
+        """Return the peak FLOP/s for a dtype; bf16's if there is no figure for it."""
+        name = flops_figure(dtype)
+        if name not in self.hardware.figures:
+            name = "bf16_flops"
+        return self.figure(name, needed_for=f"needed for FLOPs in {dtype}")
+
+    def figure(self, name: str, *, default: float | None = None, needed_for: str = "") -> float:
+        """Return a figure of the hardware; without a default a missing one is an error."""
+        if default is not None and name not in self.hardware.figures:
+            return default
+        figure = self.hardware.figure(name, needed_for=needed_for)
+        self.used[name] = figure
+        return figure.value
+
+    @cached_property
+    def _start_seconds(self) -> float:
+        return self.figure("operation_overhead", default=0.0)
+
+    def _reached_flops(self, operation: Operation) -> float:
+        peak = self.peak_flops(operation.dtype)
+        if self.compute_efficiency is not None:
+            return peak * self.compute_efficiency
+        reached = peak * self.figure(_RATES[operation.kind], default=1.0)
+        if self.framework is not None:
+            reached *= self.framework.compute
+        if operation.dtype != "bf16":
+            reached *= self.figure("narrow_efficiency", default=1.0)
+        if operation.is_grouped:
+            reached *= self.figure("expert_efficiency", default=1.0)
+        # Narrow operands are padded to the tiles of the matrix unit.
+        for size in operation.dims:
+            tiles = ceil(size / self.hardware.matmul_tile)
+            reached *= size / (tiles * self.hardware.matmul_tile)
+        return reached

@@ -1,0 +1,57 @@
+"""A mesh that the user names: what it takes, and why it is not the fastest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from shardlab.errors import InvalidType, UnknownMeshAxis
+from shardlab.planner.advice.advice import Advice, Candidate
+from shardlab.planner.advice.candidate_ranking import compare_with_best, rank_candidates
+from shardlab.planner.advice.candidate_search import MESH_AXES, CandidateSearch
+from shardlab.planner.strategies.axis_roles import mesh_axis_roles
+from shardlab.sharding.mesh import parse_mesh
+
+# role of a mesh axis -> the axis of a search
+_SEARCH_AXES = {"sequence": "context"}
+
+
+def parse_requested_mesh(mesh: Any, n_devices: int) -> Mapping[str, int]:
+    """Return the sizes of a mesh by the axes of the search; axis names are those of any framework.
+
+    >>> parse_requested_mesh("dp=2,pp=8,tp=4", 64)
+    {'data': 2, 'stage': 8, 'tensor': 4}
+    """
+    parsed = parse_mesh(mesh)
+    roles = mesh_axis_roles(parsed)
+    known = {name for names in roles.values() for name in names}
+    if unknown := [name for name in parsed.axis_names if name not in known]:
+        raise UnknownMeshAxis(
+            f"The role of mesh axis {unknown[0]!r:.80} is unknown.",
+            where=f"mesh {parsed}",
+            fix="names such as data, fsdp, tensor, expert, context or stage.",
+        )
+    if parsed.n_devices != n_devices:
+        raise InvalidType(
+            f"The mesh {parsed} has {parsed.n_devices:,} devices, and {n_devices:,} are given.",
+            fix=f"a mesh of {n_devices:,} devices, or --devices {parsed.n_devices}.",
+        )
+    sizes = {
+        _SEARCH_AXES.get(role, role): prod(parsed.shape[name] for name in names)
+        for role, names in roles.items()
+    }
+    # Outermost first, as in the search: tensor parallelism stays within a node.
+    return {name: sizes[name] for name in MESH_AXES if name in sizes}
+
+
+def find_requested(search: CandidateSearch, sizes: Mapping[str, int], advice: Advice) -> Candidate:
+    """Return the best way to use a mesh, compared with the best of all meshes."""
+    ranked, others = rank_candidates(search.list_candidates(sizes))
+    if not ranked:
+        return others[0]
+    requested = replace(ranked[0], reason="", loss_kind="")
+    if advice.best is None or requested.mesh == advice.best.mesh:
+        return replace(requested, reason="the fastest")
+    return compare_with_best(requested, advice.best)

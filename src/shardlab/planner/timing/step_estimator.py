@@ -1,0 +1,219 @@
+"""Estimates the time of one step on a mesh: operations, collectives and the pipeline's bubble.
+
+A search estimates hundreds of thousands of candidates, which differ in few respects, so the times
+of operations are cached by what they depend on: the tokens of a device, its shards, and remat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from shardlab.errors import UnknownOption, short_repr
+from shardlab.hardware.frameworks import Framework, default_framework
+from shardlab.hardware.operation_time import OperationTime, OperationTimer
+from shardlab.hardware.step_time import StepTime
+from shardlab.hardware.step_timer import CollectiveTimes, StepTimer
+from shardlab.planner.memory.workload import Workload
+from shardlab.planner.memory.workload_shards import WorkloadShards, workload_shards
+from shardlab.planner.model import Architecture, Model
+from shardlab.planner.timing.decoding_operations import decoding_operations
+from shardlab.planner.timing.pipeline import ONE_F_ONE_B, PipelineSchedule, bubble_fraction
+from shardlab.planner.timing.step_communication import decoding_collectives, training_collectives
+from shardlab.planner.timing.step_flops import decoding_flops, training_flops
+from shardlab.planner.timing.step_operations import repeats_forward, training_operations
+from shardlab.planner.timing.weight_bytes import WeightBytes, WeightSync
+from shardlab.planner.timing.weight_matmuls import WeightMatmul
+from shardlab.sharding.mesh import Mesh
+
+Weights = Mapping[WeightSync, WeightBytes]
+# Arrays that the optimizer reads and writes; gradients are only read.
+_UPDATED_KINDS = ("parameters", "optimizer")
+
+
+# precision -> the dtype whose peak FLOP/s counts
+PRECISIONS = {"bf16": "bf16", "fp8": "float8_e4m3fn", "int8": "int8"}
+
+
+def parse_precision(precision: Any) -> str:
+    """Return the dtype of products with weights: bf16, fp8 or int8."""
+    if precision in PRECISIONS:
+        return PRECISIONS[precision]
+    raise UnknownOption(
+        f"Unknown precision {short_repr(precision)}.",
+        where=f"one of {', '.join(PRECISIONS)}",
+        fix="'bf16', or 'fp8' if products with weights have 8-bit operands.",
+    )
+
+
+@dataclass(frozen=True)
+class _TimedOperations:
+    """The operations of a step with their times, in the three lists of `StepOperations`."""
+
+    layers: tuple[OperationTime, ...]
+    head: tuple[OperationTime, ...]
+    update: tuple[OperationTime, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardedWork:
+    """What one device of a mesh computes and synchronizes, before batch and remat are chosen."""
+
+    mesh: Mesh
+    products: tuple[WeightMatmul, ...]
+    weights: Weights
+
+
+@dataclass(kw_only=True)
+class StepEstimator:
+    """Estimates steps of one model on one kind of hardware."""
+
+    model: Model
+    is_training: bool
+    timer: StepTimer
+    operation_timer: OperationTimer
+    framework: Framework | None = None  # None: the usual one for the hardware and the mesh
+    schedule: PipelineSchedule = ONE_F_ONE_B
+    dtype: str = "bf16"  # of the products with weights
+    _operations: dict[object, _TimedOperations] = field(default_factory=dict)
+    # the collectives for the weights that were counted last
+    _collectives: tuple[Weights, dict[object, CollectiveTimes]] | None = None
+
+    def estimate(
+        self, arch: Architecture, work: ShardedWork, workload: Workload, *, cache_bytes: int = 0
+    ) -> tuple[StepTime, str]:
+        """Return the time of a step, and the placement of the mesh on the network as text.
+
+        `cache_bytes` are the keys and values that a device reads for one token.
+        """
+        shards = workload_shards(work.mesh)
+        timed = self._time_operations(arch, work, workload, shards, cache_bytes)
+        n_stages, n_microbatches = shards.stage.n_shards, workload.n_microbatches
+        operations = _operations_of_step(arch, timed, n_stages, n_microbatches)
+        busy = sum(operation.total_seconds for operation in operations)
+        loss = self.operation_timer.figure("overlap_loss", default=0.0)
+        collectives = self._time_collectives(arch, work, workload)
+        placement, times = self.timer.choose_placement(collectives, busy, loss)
+        n_devices = work.mesh.n_devices
+        count_flops = training_flops if self.is_training else decoding_flops
+        step = StepTime(
+            flops=sum(operation.flops * operation.count for operation in operations) * n_devices,
+            model_flops=count_flops(self.model, arch, workload),
+            peak_flops=self.operation_timer.peak_flops() * n_devices,
+            operations=operations,
+            collectives=times,
+            overhead_seconds=self.operation_timer.figure("step_overhead", default=0.0),
+            overlap_loss=loss,
+            error=self.operation_timer.figure("step_time_error", default=0.0),
+            unit="step" if self.is_training else "token",
+        )
+        if n_stages > 1:
+            # A stage waits for what the other stages do with a microbatch, communication included.
+            work_seconds = n_microbatches * _total_seconds(timed.layers) + step.exposed_seconds
+            share = bubble_fraction(self.schedule, n_stages, n_microbatches)
+            step = replace(step, bubble_seconds=share * work_seconds)
+        return step, placement.description
+
+    def _time_operations(
+        self,
+        arch: Architecture,
+        work: ShardedWork,
+        workload: Workload,
+        shards: WorkloadShards,
+        cache_bytes: int,
+    ) -> _TimedOperations:
+        update_bytes = 2 * _sum_kinds(work.weights, _UPDATED_KINDS)
+        update_bytes += _sum_kinds(work.weights, ("gradients",))
+        framework = self.framework_for(work.mesh)
+        key = (work.products, shards, workload, update_bytes, cache_bytes, framework.name)
+        if key not in self._operations:
+            operations = (
+                training_operations(
+                    arch,
+                    work.products,
+                    shards,
+                    workload,
+                    update_bytes=update_bytes,
+                    dtype=self.dtype,
+                )
+                if self.is_training
+                else decoding_operations(arch, work.products, shards, workload, cache_bytes)
+            )
+            timer = replace(self.operation_timer, framework=framework)
+            self._operations[key] = _TimedOperations(
+                *(
+                    tuple(map(timer.time, part))
+                    for part in (operations.layers, operations.head, operations.update)
+                )
+            )
+        return self._operations[key]
+
+    def framework_for(self, mesh: Mesh) -> Framework:
+        """Return the framework whose efficiency is assumed on a mesh."""
+        if self.framework is not None:
+            return self.framework
+        used_axes = [name for name, size in mesh.shape.items() if size > 1]
+        return default_framework(self.timer.hardware, used_axes)
+
+    def _time_collectives(
+        self, arch: Architecture, work: ShardedWork, workload: Workload
+    ) -> CollectiveTimes:
+        """Return the collectives, equal for all remat policies that repeat no forward pass."""
+        key = workload.n_microbatches, repeats_forward(workload)
+        # One entry is enough: all remat policies of a placement come one after the other.
+        if self._collectives is None or self._collectives[0] is not work.weights:
+            self._collectives = work.weights, {}
+        cache = self._collectives[1]
+        if key not in cache:
+            collectives = (
+                training_collectives(
+                    arch,
+                    work.weights,
+                    work.mesh,
+                    workload,
+                    self.schedule,
+                    self.operation_timer.figure("exposed_share", default=1.0),
+                )
+                if self.is_training
+                else decoding_collectives(arch, work.mesh, workload)
+            )
+            mesh_sizes = tuple(work.mesh.shape.items())
+            cache[key] = self.timer.time_collectives(mesh_sizes, tuple(collectives))
+        return cache[key]
+
+
+def _operations_of_step(
+    arch: Architecture, timed: _TimedOperations, n_stages: int, n_microbatches: int
+) -> tuple[OperationTime, ...]:
+    """Return the operations of the slowest stage, over all microbatches."""
+    layers = timed.layers
+    if n_stages > 1 and arch.layers % n_stages:
+        # The last stage has fewer layers; with the output table it may still be the slowest.
+        fullest = -(-arch.layers // n_stages)
+        n_last = arch.layers - fullest * (n_stages - 1)
+        last_share = max(n_last, fullest - 1) / fullest
+        last_seconds = last_share * _total_seconds(layers) + _total_seconds(timed.head)
+        if last_seconds <= _total_seconds(layers):
+            return (*_repeat(layers, n_microbatches), *timed.update)
+        layers = tuple(replace(time, count=time.count * last_share) for time in layers)
+    return (*_repeat((*layers, *timed.head), n_microbatches), *timed.update)
+
+
+def _repeat(times: Sequence[OperationTime], n: int) -> tuple[OperationTime, ...]:
+    if n == 1:
+        return tuple(times)
+    return tuple(replace(time, count=time.count * n) for time in times)
+
+
+def _total_seconds(times: Iterable[OperationTime]) -> float:
+    return sum(time.total_seconds for time in times)
+
+
+def _sum_kinds(weights: Weights, kinds: Sequence[str]) -> int:
+    return sum(
+        n_bytes
+        for group in weights.values()
+        for kind, n_bytes in group.by_kind.items()
+        if kind in kinds
+    )
