@@ -311,6 +311,8 @@ def test_an_interrupt_does_not_wait_for_the_submission_and_leaves_nothing_behind
     def on_case(case):
         raise Interrupted(case.name)
 
+    # Other tests of this process may have daemon threads of their own, such as asyncio's waitpid.
+    threads_before = set(threading.enumerate())
     body = "\n    while mesh.size > 1: pass\n" + TOTAL
     with pytest.raises(Interrupted, match="data=1"):
         judge(
@@ -323,10 +325,9 @@ def test_an_interrupt_does_not_wait_for_the_submission_and_leaves_nothing_behind
         )
     judgement = judge(pool, problem("total"), submission("total", TOTAL), kind="submit", seed=3)
     assert judgement.passed
-    for thread in threading.enumerate():
-        if thread is not threading.main_thread() and thread.daemon:
-            thread.join(FOREVER)
-            assert not thread.is_alive()
+    for thread in set(threading.enumerate()) - threads_before:
+        thread.join(FOREVER)
+        assert not thread.is_alive()
 
 
 def test_the_judge_and_its_reports_never_load_jax():

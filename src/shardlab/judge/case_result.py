@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from shardlab.errors import ReferenceFailed
 from shardlab.judge import failures
 from shardlab.judge.case_request import CaseRequest
 from shardlab.judge.debug_output import DebugOutput
@@ -74,6 +75,8 @@ def evaluate_case(
     """Return the outcome of a case from what the workers have responded."""
     try:
         return _evaluate_responses(request, tracer_response, runner_response, source)
+    except ReferenceFailed as error:
+        return failed_outcome(request, failures.reference_failure(error))
     except Exception as error:
         message = f"{type(error).__name__}: {error}"
         # A runner executes none of the submission's Python: if its response cannot be graded, that
@@ -99,6 +102,8 @@ def _evaluate_responses(
         verdicts = [] if error else failures.finding_verdicts(findings, error, source)
         verdicts = verdicts or failures.missing_exception_verdicts(expected_error, error, source)
         return failed_outcome(request, *verdicts)
+    except ReferenceFailed:
+        raise
     except Exception as reference_error:
         name = type(reference_error).__name__
         reason = f"the problem's own reference raised {name}: {reference_error}"

@@ -38,6 +38,37 @@ def explain_outcomes(outcomes: Sequence[CaseOutcome], problem: Problem) -> list[
     ]
 
 
+def name_passed_parts(outcomes: Sequence[CaseOutcome]) -> list[CaseOutcome]:
+    """Return outcomes that say which parts passed, if a later one calls with other arguments.
+
+    The parts of a problem may call one function with different arguments: `f(x)` on one device,
+    then `f(x, mesh)`. What is right for the first is not a submission that cannot be loaded.
+    """
+    failed = [outcome.request.case.part.number for outcome in outcomes if not outcome.passed]
+    first_failed = min(failed, default=0)
+    n_parts_passed = first_failed - 1
+    if n_parts_passed < 1:
+        return list(outcomes)
+    return [_name_passed_part(outcome, n_parts_passed) for outcome in outcomes]
+
+
+def _name_passed_part(outcome: CaseOutcome, n_passed: int) -> CaseOutcome:
+    if [verdict.details.get("family") for verdict in outcome.verdicts] != ["signature"]:
+        return outcome
+    (verdict,) = outcome.verdicts
+    part = outcome.request.case.part
+    passed = "part 1" if n_passed == 1 else f"parts 1 to {n_passed}"
+    parameters = ", ".join("mesh=None" if name == "mesh" else name for name in part.arguments)
+    reworded = replace(
+        verdict,
+        what=f"{passed.capitalize()} passed. Part {part.number} calls {part.call}: {verdict.what}",
+        fix=f"write def {part.function}({parameters}), which both calls fit, and use the mesh "
+        "that is passed.",
+        details={**verdict.details, "label": f"{passed} passed, part {part.number} not yet"},
+    )
+    return replace(outcome, verdicts=(reworded,))
+
+
 def _find_part_causes(outcomes: Sequence[CaseOutcome], problem: Problem) -> _PartCauses:
     evidence: dict[str, list[Evidence]] = {}
     differing: dict[str, list[DifferingReplicas]] = {}

@@ -6,6 +6,7 @@ import re
 import signal
 from collections.abc import Iterable
 
+from shardlab.errors import ReferenceFailed
 from shardlab.judge.protocol.reports import ExceptionReport, FindingReport
 from shardlab.judge.protocol.requests import RunRequest, SimulateRequest
 from shardlab.judge.submission_source import SUBMISSION_FILE, SubmissionSource
@@ -114,7 +115,10 @@ def exception_verdict(report: ExceptionReport, source: SubmissionSource) -> Verd
     head, rest = _split_message(report.exception_type, message)
     if report.family in _FAMILY_CODES:
         code = _FAMILY_CODES[report.family]
-        return Verdict(code=code, what=explanation or head, where=where, fix=report.fix)
+        details = {"family": report.family}
+        return Verdict(
+            code=code, what=explanation or head, where=where, fix=report.fix, details=details
+        )
     # The simulator raises JAX's own exceptions without a finding; their message decides.
     code = next((c for phrase, c in _MESSAGE_CODES.items() if phrase in message), "RTE")
     if code == "VMA":
@@ -308,6 +312,11 @@ def internal_error(reason: str) -> Verdict:
         what=f"The judge failed: {reason}.",
         fix="submit again; this is not counted as an attempt.",
     )
+
+
+def reference_failure(error: ReferenceFailed) -> Verdict:
+    """Return the verdict on a case whose reference failed: nobody's submission is to blame."""
+    return Verdict(code="IE", what=error.what, where=error.where, fix=error.fix)
 
 
 def _exit_text(reason: ExitReason) -> str:

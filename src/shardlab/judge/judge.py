@@ -6,15 +6,17 @@ of the cases, so the same submission with the same seed has the same judgement.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from shardlab.catalogue.problem import Part, Problem
-from shardlab.catalogue.reference import Reference, load_reference
-from shardlab.errors import InvalidReference, short_repr
+from shardlab.catalogue.reference import NO_REFERENCE, Reference
+from shardlab.errors import InvalidReference, ReferenceFailed, short_repr
 from shardlab.judge import failures
 from shardlab.judge.case_request import CaseRequest
 from shardlab.judge.case_result import (
@@ -26,9 +28,10 @@ from shardlab.judge.case_result import (
     needs_runner,
 )
 from shardlab.judge.cases import Case, make_cases
+from shardlab.judge.confined_reference import open_references
 from shardlab.judge.counterexample import counterexample_facts
 from shardlab.judge.debug_runs import run_debug_prints, select_printing_cases
-from shardlab.judge.explain import explain_outcomes
+from shardlab.judge.explain import explain_outcomes, name_passed_parts
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.judge.judgement_size import shorten_judgement
 from shardlab.judge.minimize import find_minimal_failure
@@ -121,29 +124,73 @@ def _judge_cases(
     cases: Sequence[Case],
     on_case: OnCase,
 ) -> Judgement:
-    is_example = kind == "run"
-    requests = _draw_requests(problem, cases)
     # Before any process is started: bytes that are no text need none.
     submission = read_submission(source.encode() if isinstance(source, str) else source)
+    if isinstance(submission, Verdict):
+        outcomes = _decide_without_reference(cases, submission)
+        return _create_judgement(pool, problem, kind, seed, cases, outcomes)
+    try:
+        with open_references(pool, problem) as references:
+            requests = _draw_requests(references, cases)
+            return _judge_requests(pool, problem, submission, kind, seed, cases, requests, on_case)
+    except ReferenceFailed as error:
+        outcomes = _decide_without_reference(cases, failures.reference_failure(error))
+        for outcome in outcomes:
+            on_case(create_case_result(outcome, kind == "run"))
+        return _create_judgement(pool, problem, kind, seed, cases, outcomes)
+
+
+def _decide_without_reference(cases: Sequence[Case], verdict: Verdict) -> list[CaseOutcome]:
+    """Return the first case with a verdict that holds for all of them."""
+    return [failed_outcome(CaseRequest(case, NO_REFERENCE, {}), verdict) for case in cases[:1]]
+
+
+def _judge_requests(
+    pool: SandboxPool,
+    problem: Problem,
+    submission: SubmissionSource,
+    kind: str,
+    seed: int,
+    cases: Sequence[Case],
+    requests: Sequence[CaseRequest],
+    on_case: OnCase,
+) -> Judgement:
+    is_example = kind == "run"
     outcomes: list[CaseOutcome] = []
     minimal: CaseOutcome | None = None
-    rejected_calls: Mapping[str, int] = {}
-    if isinstance(submission, Verdict):
-        outcomes = [failed_outcome(requests[0], submission)]
-    else:
-        with _SubmissionRun(pool, problem, submission) as run:
-            for outcome in run.iterate_outcomes(requests):
-                outcomes.append(outcome)
-                on_case(create_case_result(outcome, is_example))
-            # Only now: a cause is named if it explains every mesh, so it needs all outcomes.
-            outcomes = explain_outcomes(outcomes, problem)
+    with _SubmissionRun(pool, problem, submission) as run:
+        for outcome in run.iterate_outcomes(requests):
+            outcomes.append(outcome)
+            on_case(create_case_result(outcome, is_example))
+        # Only now: a cause is named if it explains every mesh, so it needs all outcomes.
+        outcomes = name_passed_parts(explain_outcomes(outcomes, problem))
+        # The verdicts are decided: a reference that fails from here on costs the picture only.
+        with contextlib.suppress(ReferenceFailed):
             if run.can_continue:
                 minimal = find_minimal_failure(outcomes, seed, run.run_single)
-            rejected_calls = run.rejected_calls
+        rejected_calls = run.rejected_calls
+    with contextlib.suppress(ReferenceFailed):
         # Last, so that nothing in a print can change a verdict.
         outcomes, minimal = _add_debug_outputs(
             pool, problem, submission, outcomes, minimal, is_example
         )
+    return _create_judgement(
+        pool, problem, kind, seed, cases, outcomes, minimal, rejected_calls=rejected_calls
+    )
+
+
+def _create_judgement(
+    pool: SandboxPool,
+    problem: Problem,
+    kind: str,
+    seed: int,
+    cases: Sequence[Case],
+    outcomes: Sequence[CaseOutcome],
+    minimal: CaseOutcome | None = None,
+    *,
+    rejected_calls: Mapping[str, int] = MappingProxyType({}),
+) -> Judgement:
+    is_example = kind == "run"
     not_judged = cases[len(outcomes) :]
     judgement = Judgement(
         problem=problem.slug,
@@ -155,7 +202,7 @@ def _judge_cases(
         cases=tuple(create_case_result(outcome, is_example) for outcome in outcomes),
         not_judged=tuple(f"part {case.part.number}, {case.name}" for case in not_judged),
         counterexample=None if minimal is None else _create_counterexample(minimal),
-        rejected_calls=rejected_calls,
+        rejected_calls=dict(rejected_calls),
     )
     return shorten_judgement(judgement)
 
@@ -193,9 +240,7 @@ def _add_debug_outputs(
     return outcomes, minimal
 
 
-def _draw_requests(problem: Problem, cases: Sequence[Case]) -> list[CaseRequest]:
-    # References are the catalogue's own code, so they are loaded here and not in a worker.
-    references = {part.number: load_reference(problem, part) for part in problem.parts}
+def _draw_requests(references: Mapping[int, Reference], cases: Sequence[Case]) -> list[CaseRequest]:
     requests = []
     for case in cases:
         reference = references[case.part.number]
@@ -209,6 +254,8 @@ def _check_request(request: CaseRequest) -> None:
     """Raise `InvalidReference` for inputs that cannot be sent, or specs that do not fit them."""
     try:
         request.tracer_request()
+    except ReferenceFailed:
+        raise
     except Exception as error:
         raise InvalidReference(
             f"the inputs or their specs cannot be used: {error}.",
@@ -221,6 +268,8 @@ def _draw_inputs(reference: Reference, case: Case) -> dict[str, Any]:
     where = f"part {case.part.number}, {case.name}"
     try:
         inputs = reference.inputs(case.draw)
+    except ReferenceFailed:
+        raise
     except Exception as error:
         raise InvalidReference(
             f"inputs raised {type(error).__name__}: {error}.",

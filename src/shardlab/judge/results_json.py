@@ -10,7 +10,7 @@ from typing import Any
 from shardlab._text.printable import printable_data
 from shardlab.judge.debug_output import debug_output_text
 from shardlab.judge.judgement import CaseResult, Judgement
-from shardlab.judge.verdict import VERDICTS, Verdict
+from shardlab.judge.verdict import Verdict
 
 VERSION = 3
 _MAX_OUTPUT = 500
@@ -52,7 +52,7 @@ def results_json(judgement: Judgement) -> dict[str, Any]:
 
 
 def _verdict_entry(verdict: Verdict) -> dict[str, Any]:
-    return {**verdict.to_json(), "label": VERDICTS[verdict.code]}
+    return {**verdict.to_json(), "label": verdict.label}
 
 
 def _test_entry(case: CaseResult) -> dict[str, Any]:

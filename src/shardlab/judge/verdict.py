@@ -65,13 +65,18 @@ class Verdict:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def label(self) -> str:
+        """Return the label of the code, or one that says more about this verdict."""
+        return str(self.details.get("label") or VERDICTS[self.code])
+
+    @property
     def title(self) -> str:
         """Return the code with its label.
 
         >>> Verdict(code="VMA", what="").title
         'VMA: replication cannot be proven'
         """
-        return f"{self.code}: {VERDICTS[self.code]}"
+        return f"{self.code}: {self.label}"
 
     def __str__(self) -> str:
         lines = [self.title]

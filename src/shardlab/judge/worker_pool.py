@@ -1,7 +1,8 @@
 """The sandbox pool of the judge: which worker each role runs, and what they load first.
 
 `tracer` executes a submission and exports its program; `runner` runs exported programs on the
-hidden inputs and never sees the submission.
+hidden inputs and never sees the submission. `reference`, in a pool of its own, executes the
+reference.py of an uploaded catalogue.
 """
 
 from __future__ import annotations
@@ -38,6 +39,27 @@ WORKERS = PoolConfig(
     },
     ready_roles=("tracer", "runner"),
 )
+
+
+# Its fork server loads no JAX, and starts in a fraction of the time.
+REFERENCES = PoolConfig(
+    fork_servers=(
+        ForkServerConfig(
+            entry_points={"reference": "shardlab.judge.worker.reference_process"},
+            warmup_module="shardlab.judge.worker.reference_process",
+        ),
+    ),
+    # Arrays are small: threads of a linear algebra library would cost more than they save.
+    environment={"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+)
+
+
+def open_reference_pool(
+    hidden_paths: Sequence[str | os.PathLike[str]] = (), *, at_least: Level = "C"
+) -> ForkServerPool:
+    """Return a sandbox pool for references of uploaded catalogues; see `open_sandbox_pool`."""
+    hidden = [*hidden_paths, BUILT_IN_CATALOGUE]
+    return open_sandbox_pool(REFERENCES, None, hidden, at_least=at_least)
 
 
 def open_worker_pool(

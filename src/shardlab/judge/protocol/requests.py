@@ -1,7 +1,9 @@
 """The requests that workers serve: one dataclass each, with a version.
 
-    tracer   LoadRequest, ExportRequest, SimulateRequest, CallRequest, ScriptRequest, DoctestRequest
-    runner   RunRequest
+    tracer     LoadRequest, ExportRequest, SimulateRequest, CallRequest, ScriptRequest,
+               DebugPrintRequest, DoctestRequest
+    runner     RunRequest
+    reference  see `reference_messages`
 
 The judge sends `request.to_frame()`, the worker reads it with `parse_request`, and the judge reads
 the response with `request.parse_response`.
@@ -10,6 +12,7 @@ the response with `request.parse_response`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -325,17 +328,19 @@ class ReceivedRequest:
     stack_dumps: StackDumps
 
 
-def parse_request(frame: Frame) -> ReceivedRequest:
+def parse_request(
+    frame: Frame, request_classes: Mapping[str, type[WorkerRequest[Any]]] = _REQUESTS
+) -> ReceivedRequest:
     """Return the request in a frame. Raises `InvalidFrame`, also for another protocol version."""
     # From the client, which is trusted, but a worker of another version must not guess.
     message_type = frame.header.get("type")
-    if not isinstance(message_type, str) or message_type not in _REQUESTS:
+    if not isinstance(message_type, str) or message_type not in request_classes:
         raise InvalidFrame(f"{message_type!r:.40} is not a request")
     fields = open_message(frame.header, message_type)
     stack_dumps = StackDumps(
         wall_seconds=fields.number("stack_dump_seconds"),
         cpu_seconds=fields.number("stack_dump_cpu_seconds"),
     )
-    request = _REQUESTS[message_type]._decode(fields, frame.buffers)
+    request = request_classes[message_type]._decode(fields, frame.buffers)
     fields.finish()
     return ReceivedRequest(request, stack_dumps)

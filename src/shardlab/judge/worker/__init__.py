@@ -14,6 +14,11 @@ The runner never sees the submission, only programs that may be hostile:
     runner                validates, compiles and runs exported programs on the hidden inputs
     compiled_collectives  what a compiled program communicates
 
-Both use `error_reports` (exceptions as data) and `worker_process` (the request loop, compiler
-settings); `warmup` runs once in the fork server.
+The reference process executes `reference.py` of an uploaded catalogue. It has no JAX, and never
+sees a submission:
+
+    reference_process     inputs of a case, the expected result, specs, budgets, properties
+
+Tracer and runner use `error_reports` (exceptions as data) and `worker_process` (the request loop,
+compiler settings); `warmup` runs once in the fork server.
 """
