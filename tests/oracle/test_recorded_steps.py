@@ -13,8 +13,12 @@ import pytest
 from shardlab.recording.example_gallery import gallery_programs
 
 # Programs that end in a deadlock have no values on real devices; a jit without shard_map has one
-# global value per step.
-NOT_RUN = {"deadlock_in_branch", "jit_with_shardings"}
+# global value per step. JAX 0.12 rejects a ppermute in another axis order when it compiles.
+NOT_RUN = {
+    *("deadlock_in_branch", "mismatched_collectives"),
+    *("jit_with_shardings", "constraint_replicates"),
+    "permutation_axis_order",
+}
 GALLERY = [item.slug for item in gallery_programs() if item.slug not in NOT_RUN]
 
 WRITTEN = [

@@ -13,7 +13,7 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 import shardlab
-from shardlab.errors import InvalidRecording
+from shardlab.errors import InvalidRecording, ProgramRejected
 from shardlab.recording.device_sets import parse_device_set
 from shardlab.recording.recording import Recording, load_recording
 
@@ -335,3 +335,24 @@ def test_max_steps_truncates_the_steps_and_not_the_result():
     assert recording.truncated
     output = recording.values[recording.outputs[0].value]
     np.testing.assert_allclose(output.groups[0].mean, 6 * 1.5**10, rtol=1e-6)
+
+
+def test_a_program_without_a_mesh_is_rejected_with_a_fix():
+    with pytest.raises(ProgramRejected) as rejection:
+        shardlab.record(shard_map(lambda x: lax.psum(x, "data")), jnp.arange(4.0))
+    assert "no mesh is set" in rejection.value.what
+    assert "mesh='data=8'" in rejection.value.fix
+    assert "test_record.py" in rejection.value.where
+
+    constrained = jax.jit(lambda x: lax.with_sharding_constraint(x, P("data")))
+    with pytest.raises(ProgramRejected, match="no mesh is set"):
+        shardlab.record(constrained, jnp.arange(4.0))
+
+
+def test_an_exception_of_the_program_itself_is_not_a_rejection():
+    def fail(x):
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine") as error:
+        shardlab.record(fail, jnp.arange(4.0), mesh="data=4")
+    assert not isinstance(error.value, ProgramRejected)

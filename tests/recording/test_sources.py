@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from shardlab.checks.check_codes import CODES
 from shardlab.errors import UnknownEdit
 from shardlab.recording.comparison import compare_recordings
 from shardlab.recording.edits import allow_unchecked, apply_edit, list_edits
@@ -24,7 +25,7 @@ def test_every_program_of_the_gallery_is_recorded(slug):
     recording = record_gallery(slug)
     assert recording.steps
     assert recording.sources[0].name == "program.py"
-    is_deadlock = slug == "deadlock_in_branch"
+    is_deadlock = slug in ("deadlock_in_branch", "mismatched_collectives")
     assert (recording.failure is not None) == is_deadlock
     assert all(step.file == 0 and step.line > 0 for step in recording.steps)
     program = find_program(slug)
@@ -50,6 +51,30 @@ def test_full_findings_explain_each_hazard_and_no_pattern(slug):
     is_explained = find_program(slug).kind == "hazard" and slug != "nan_on_one_device"
     assert bool(recording.findings) == is_explained
     assert any("one device" in note for note in recording.notes) == (slug == "pipeline")
+
+
+# The program of the gallery that shows each hazard of `shardlab check`.
+HAZARD_PROGRAMS = {
+    "hazard.deadlock": "deadlock_in_branch",
+    "hazard.mismatched_collectives": "mismatched_collectives",
+    "hazard.replicas_differ": "forgotten_psum",
+    "hazard.mesh_dependent": "psum_twice",
+    "hazard.psum_of_replicated": "psum_of_gradient",
+    "hazard.ppermute_axis_order": "permutation_axis_order",
+    "hazard.constraint_replicates": "constraint_replicates",
+}
+
+
+def test_the_gallery_has_a_program_for_every_hazard():
+    assert set(HAZARD_PROGRAMS) == {code for code in CODES if code.startswith("hazard.")}
+
+
+@pytest.mark.parametrize("code", HAZARD_PROGRAMS)
+def test_each_hazard_is_found_on_the_programs_own_mesh(code):
+    recording = record_gallery(HAZARD_PROGRAMS[code], findings="full")
+    assert [finding.code for finding in recording.findings] == [code]
+    (finding,) = recording.findings
+    assert (finding.file, finding.line > 0) == (0, True)
 
 
 PSUM = """import jax
@@ -241,3 +266,20 @@ def test_a_constraint_that_gathers_is_an_all_gather():
     value = recording.values[first.value]
     assert value.spec == "P('data')"
     assert [group.slice for group in value.groups] == [((i, i + 2),) for i in range(0, 8, 2)]
+
+
+def test_a_decorated_shard_map_has_the_line_of_its_definition():
+    source = (
+        "from functools import partial\n"
+        "import jax, jax.numpy as jnp\n"
+        "from jax.sharding import PartitionSpec as P\n"
+        "@partial(jax.shard_map, in_specs=P('data'), out_specs=P())\n"
+        "def step(x):\n"
+        "    return jax.lax.psum(x, 'data')\n"
+        "def step_args():\n"
+        "    return (jnp.arange(8.0),)\n"
+    )
+    recording = record_source(source, mesh="data=4", target="step")
+    lines = {step.op: step.line for step in recording.steps}
+    assert lines["enter shard_map"] == lines["leave shard_map"] == 4
+    assert lines["psum_invariant"] == 6

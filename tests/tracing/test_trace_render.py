@@ -8,14 +8,21 @@ import xml.etree.ElementTree as ET
 from dataclasses import replace
 from html.parser import HTMLParser
 
+import jax
 import pytest
+from jax import lax
+from jax.sharding import PartitionSpec as P
 from rich.console import Console
 
+import shardlab
 from hardware.sample_traces import MESH, call, many_lines, train_step, with_branches
 from render.svg_frame import assert_inside_frame
 from shardlab.findings.source import SourceLocation
+from shardlab.render.sheet import Column, Row, Section, Sheet, Table, sheet_html
 from shardlab.tracing.call_groups import group_calls
+from shardlab.tracing.collective_style import op_paint
 from shardlab.tracing.observation import Memory
+from shardlab.tracing.ring_steps_picture import steps_svg
 from shardlab.tracing.timeline import build_timeline, timeline_lines
 from shardlab.tracing.trace import Trace
 from shardlab.tracing.trace_text import trace_html, trace_line, trace_rich, trace_text
@@ -195,7 +202,7 @@ def test_html_is_well_formed_and_has_the_same_rows(trace):
     html = trace_html(trace, trace.estimate("h100"))
     Balanced(html)
     assert trace.program in html
-    assert html.count("<svg") == (2 if trace.wire_bytes else 0)
+    assert html.count("<svg") == (3 if trace.wire_bytes else 0)
     # For dark pages: no fixed colors outside the pictures, which have their own background.
     assert "background:#" not in html
     for group in group_calls(trace)[:5]:
@@ -340,3 +347,32 @@ def test_rich_prints_records_in_the_width_of_the_terminal(one):
 def test_a_trace_survives_json_and_is_drawn_the_same():
     trace = with_branches()
     assert str(Trace.from_json(json.loads(json.dumps(trace.to_json())))) == str(trace)
+
+
+def test_the_html_report_has_bars_in_the_hues_of_the_mesh_axes_and_arrows():
+    total = jax.shard_map(
+        lambda x: lax.psum(lax.all_gather(x, "model").sum(), "data"),
+        in_specs=P(("data", "model")),
+        out_specs=P(),
+        check_vma=False,
+    )
+    trace = shardlab.trace(total, "f32[64]", mesh="data=4,model=2")
+    html = trace_html(trace)
+    section = html[html.index("By mesh axis") : html.index("By operation")]
+    for axis in ("data", "model"):
+        color = op_paint("psum", [axis], trace.mesh).colors[0]
+        row = section[section.index(f">{axis}<") :].split("</tr>")[0]
+        assert f"light-dark({color.light},{color.dark})" in row
+    assert "light-dark" not in html[html.index("By operation") :]  # no axis: no hue
+    assert steps_svg(max(trace.collectives, key=lambda c: c.wire_bytes), trace.mesh) in html
+    assert html.count("<svg") == 3
+
+
+def test_a_narrow_screen_hides_bars_with_their_heads():
+    # Otherwise the heads of the columns after a bar would be above other columns.
+    columns = (Column(head="name"), Column(head="", is_bar=True), Column(head="bytes"))
+    table = Table(columns, (Row(cells=("a", "██", "1")),))
+    html = sheet_html(Sheet("", (), (Section("Sums", table),)))
+    assert ".shardlab tr>.b{display:none}" in html
+    head, row = html.split("<thead>")[1].split("</thead>")
+    assert head.count('class="b"') == row.count('class="b"') == 1

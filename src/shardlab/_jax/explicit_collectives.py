@@ -18,7 +18,8 @@ Entries = tuple[tuple[str, ...], ...]
 _PIPELINE = (
     "builtin.module(sdy-propagation-pipeline,func.func(sdy-sharding-constraint-to-reshard),"
     "func.func(sdy-insert-explicit-reshards{enable-full-version=true}),"
-    "func.func(sdy-reshard-to-collectives))"
+    # The last one makes a reduce-scatter of an all-reduce and a slice.
+    "func.func(sdy-reshard-to-collectives),canonicalize)"
 )
 _COLLECTIVE = re.compile(r"sdy\.(\w+) (.*?) ?%\S+ out_sharding=<@\w+, \[(.*?)\]> :", re.DOTALL)
 _SHARDING = re.compile(r"sdy\.sharding = #sdy\.sharding_per_value<\[<@\w+, \[(.*?)\]>")

@@ -283,11 +283,17 @@ def _value_sharding(value: Any, meshes: dict[str, Any]) -> AxisSharding | None:
     if isinstance(value.owner, ir.Block):
         index = ir.BlockArgument(value).arg_number
         function = value.owner.owner
+        if function.name == "stablehlo.while":
+            # What a loop carries is sharded in its body as in its results.
+            return _value_sharding(function.results[int(index)], meshes)
         count = len(value.owner.arguments)
         if "arg_attrs" not in function.attributes:
             return None
         argument_axes = _read_shardings(function.attributes, "arg_attrs", count, meshes)
         return argument_axes[int(index)]
+    # A with_sharding_constraint, before and after propagation.
+    if value.owner.name in ("sdy.sharding_constraint", "sdy.reshard"):
+        return _parse_sharding(sdy.TensorShardingAttr(value.owner.attributes["sharding"]), meshes)
     if "sdy.sharding" not in value.owner.attributes:
         return None
     per_value = sdy.TensorShardingPerValueAttr(value.owner.attributes["sdy.sharding"])

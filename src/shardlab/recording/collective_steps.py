@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 
 from shardlab.collectives.call import CollectiveCall
-from shardlab.collectives.ring_steps import Send, ring_steps
+from shardlab.collectives.ring_steps import count_steps, schedule_of
 from shardlab.errors import UnknownFigure
 from shardlab.hardware.collective_time import CollectiveTimer, permutation_pairs
-from shardlab.recording.step_records import RecordedCollective, Transfer
+from shardlab.recording.step_records import RecordedCollective, pair_runs
 from shardlab.sharding.mesh import MeshSizes
 
 MAX_GROUPS = 64
-_MAX_TRANSFERS = 512  # of all hops together; a ring of 512 devices has half a million
 
 _ALGORITHMS = {
     "psum": "ring all-reduce",
@@ -35,7 +34,8 @@ def record_collective(
 ) -> RecordedCollective:
     """Return the record of one execution of a collective on a mesh."""
     groups = device_groups(call, mesh)
-    hops, n_hops = _hops(call)
+    pairs = permutation_pairs(call)
+    schedule = schedule_of(call.op)
     return RecordedCollective(
         # XLA's name; JAX's function is psum_scatter.
         op="reduce_scatter" if call.op == "psum_scatter" else call.op,
@@ -47,8 +47,9 @@ def record_collective(
         wire_bytes=call.wire_bytes,
         seconds=_seconds(call, timer),
         algorithm=_ALGORITHMS.get(call.op, "point to point"),
-        hops=hops,
-        n_hops=n_hops,
+        schedule=None if schedule == "pairs" and pairs is None else schedule,
+        pairs=pair_runs(pairs or ()),
+        n_hops=count_steps(schedule, call.group_size),
         chunk_label=_chunk_label(call),
         reads=reads,
         writes=writes,
@@ -68,22 +69,6 @@ def device_groups(call: CollectiveCall, mesh: MeshSizes) -> list[tuple[int, ...]
     if index_groups is None:
         return [tuple(map(int, row)) for row in rows]
     return [tuple(int(row[i]) for i in group) for row in rows for group in index_groups]
-
-
-def _hops(call: CollectiveCall) -> tuple[tuple[tuple[Transfer, ...], ...], int]:
-    """Return the first hops in one group, and how many there are."""
-    steps = ring_steps(call.op, call.group_size, permutation_pairs(call))
-    limit = max(1, _MAX_TRANSFERS // max(1, call.group_size))
-    if call.group_size > _MAX_TRANSFERS:
-        limit = 0
-    hops = tuple(tuple(map(_transfer, step)) for step in steps[:limit])
-    return hops, len(steps)
-
-
-def _transfer(send: Send) -> Transfer:
-    # The full operand is one chunk, number 0.
-    chunk = 0 if send.chunk is None else send.chunk
-    return send.sender, send.receiver, chunk, "add" if send.is_added else "copy"
 
 
 def _chunk_label(call: CollectiveCall) -> str:

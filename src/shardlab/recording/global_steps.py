@@ -7,7 +7,6 @@ are computed from the shards of the operands, as the devices do.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -35,9 +34,11 @@ _OPERATIONS = {
     "all_to_all": "all_to_all",
     "collective_permute": "ppermute",
 }
-# Operations whose result, computed from shards, is this device's term of the sum. Their parameters
-# name dimensions and no sizes, so they are the same for a shard.
+# Operations whose result, computed from shards, is this device's term of the sum, or one of the
+# numbers of which the maximum is taken. Their parameters name dimensions and no sizes, so they are
+# the same for a shard.
 _SUMS_OF_SHARDS = ("dot_general", "reduce_sum")
+_EXTREMA_OF_SHARDS = {"reduce_max": "pmax", "reduce_min": "pmin"}
 
 
 def shard_globally(
@@ -150,13 +151,15 @@ def _before_collectives(
     summed = {
         n for item in after if item.kind in ("all_reduce", "reduce_scatter") for n in item.axes
     }
-    if not summed or eqn.primitive.name not in _SUMS_OF_SHARDS:
+    is_sum = eqn.primitive.name in _SUMS_OF_SHARDS
+    if not summed or not (is_sum or eqn.primitive.name in _EXTREMA_OF_SHARDS):
         return recorder.add_global(out, aval, plan.explicit.result_entries)
     shards = [shard_globally(value, e, recorder) for value, e in zip(ins, entries, strict=True)]
     axes = MeshAxes(sizes=dict(recorder.mesh))
     (partial,) = apply_local(axes, eqn.primitive, eqn.params, shards)
     observed = recorder.add_global(out, aval, plan.explicit.result_entries, display=partial)
-    recorder.values[observed.value_id].partial_over |= summed
+    if is_sum:
+        recorder.values[observed.value_id].partial_over |= summed
     return observed
 
 
@@ -167,6 +170,8 @@ def _add_collective_step(
     op = _OPERATIONS.get(item.kind)
     if op is None:
         return
+    if op == "psum":
+        op = _EXTREMA_OF_SHARDS.get(eqn.primitive.name, op)
     source = recorder.values[reads]
     sizes = dict(recorder.mesh)
     mesh_axes = item.axes or tuple(sizes)  # a permutation names no axes
@@ -184,14 +189,14 @@ def _add_collective_step(
         origin="compiler",
     )
     step.collective = record_collective(step.call, recorder.mesh, recorder.timer, reads, writes)
-    if op == "ppermute":  # which device sends to which is not known here
-        step.collective = dataclasses.replace(step.collective, hops=(), n_hops=1)
 
 
 def _set_flops(recorder: Recorder, step: DraftStep, eqn: Any, plan: EquationShardings) -> None:
     """Divide the FLOPs among the devices that share the work; replicas repeat it."""
     names = {
-        name for entry in plan.explicit.result_entries or plan.results[0] or () for name in entry
+        name
+        for entry in plan.explicit.result_entries or (plan.results or ((),))[0] or ()
+        for name in entry
     }
     for item in plan.explicit.collectives:
         if item.operand is None and item.kind in ("all_reduce", "reduce_scatter"):

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from shardlab.recording.recording import Recording
 
 _PAGE = """<!doctype html>
+<!--
+The script of this page contains:
+
+{licences}
+-->
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -61,6 +66,8 @@ def recording_page(recording: Recording) -> str:
     )
     return _PAGE.format(
         policy=policy,
+        # Two hyphens and > would end the comment.
+        licences=_read_built_file("recording_page-licenses.txt").replace("--", "- -"),
         title=html.escape(recording.title),
         style=_STYLE + _read_built_file("recording_page.css"),
         summary=html.escape(recording_text(recording)),

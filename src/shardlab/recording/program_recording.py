@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
+from jax.sharding import AxisType
 
 from shardlab import __version__
 from shardlab.checks.check_program import check_program
@@ -115,12 +116,12 @@ def _load_and_record(request: SourceRequest, output: PrintedOutput) -> Recording
     notes: list[str] = []
     with simulated(n_devices), _restored_main():
         with output.capture():
-            module, error = _execute(request, script_run, notes, output)
-            call = choose_call(module, script_run, request.target, error)
-        if error is not None and call.is_captured:
-            notes.append(_later_error_note(error))
+            loaded = _execute(request, script_run, notes, output)
+        call = loaded.call
+        if loaded.error is not None and call.is_captured:
+            notes.append(_later_error_note(loaded.error))
         # A call that the text made itself has printed already.
-        with output.capture(is_repeated=call.is_captured):
+        with output.capture(is_repeated=call.is_captured), loaded.context_mesh():
             recording = _record_on_mesh(call, request, notes)
     return dataclasses.replace(recording, notes=(*recording.notes, *notes))
 
@@ -158,20 +159,41 @@ def _restored_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _LoadedProgram:
+    """The call to record of a text that has run, and the mesh that it left in context."""
+
+    call: ProgramCall
+    error: BaseException | None
+    mesh: Any
+
+    def context_mesh(self) -> contextlib.AbstractContextManager[Any]:
+        """Enter the mesh that the program set, if its axes are part of the types of arrays."""
+        is_explicit = AxisType.Explicit in self.mesh.axis_types
+        return jax.set_mesh(self.mesh) if is_explicit else contextlib.nullcontext()
+
+
 def _execute(
     request: SourceRequest, script_run: ScriptRun, notes: list[str], output: PrintedOutput
-) -> tuple[types.ModuleType, BaseException | None]:
-    """Run the text as a module; its exception comes back if it called a program before."""
+) -> _LoadedProgram:
+    """Run the text as a module and choose the call, on the requested mesh if it has these axes."""
+
+    def load() -> _LoadedProgram:
+        module, error = _execute_module(request, script_run)
+        # Here, because example arguments may need the mesh that the text has set.
+        call = choose_call(module, script_run, request.target, error)
+        return _LoadedProgram(call=call, error=error, mesh=jax.sharding.get_mesh())
+
     if request.mesh is None:
-        return _execute_module(request, script_run)
+        return load()
     with contextlib.suppress(MeshAxesMismatch, Unsupported):
         n_devices = max(request.mesh.n_devices, _MIN_DEVICES)
         with retarget_programs(request.mesh, n_devices=n_devices):
-            return _execute_module(request, script_run)
+            return load()
     script_run.programs.clear()
     output.clear()
     notes.append("The program ran on its own mesh: it has other axes than the one given.")
-    return _execute_module(request, script_run)
+    return load()
 
 
 def _execute_module(

@@ -3,28 +3,31 @@
 A jit has global arrays, and the compiler decides how they are sharded. Shardy's passes, which XLA
 runs too, are asked twice:
 
-1. The program is lowered once more with every intermediate value as an additional result; the
-   propagated shardings of these results are those of the values.
+1. The program is lowered once more with an inspection of every intermediate value, also in the
+   bodies of scans; an inspection does not change what is propagated.
 2. Each equation is lowered alone, with the shardings of its operands and results fixed; the
    collectives that Shardy inserts there belong to that equation.
 
-This is an approximation of the compiled program: XLA fuses, merges and moves collectives later, and
-propagation runs over the program without the loops around the equations. Values inside loops and
-branches outside shard_map have no sharding here.
+This is an approximation of the compiled program: XLA merges, splits and moves collectives later;
+`docs/conformance.md` lists how they differ. Values inside while loops and branches outside
+shard_map have no sharding here.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
+from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from shardlab import _jax
 from shardlab._jax.explicit_collectives import Entries, ExplicitEquation, explicit_equation
 from shardlab.recording.opaque_calls import is_opaque_call
+from shardlab.recording.product_strategy import choose_product_strategy, scatter_sum
 from shardlab.recording.sharding_plan import EquationKey, EquationShardings, ProgramShardings
 from shardlab.simulator.interpreter.rules.calls import called_jaxpr
 from shardlab.simulator.interpreter.shard_boundary import spec_entries
@@ -40,6 +43,15 @@ class _Visit:
     eqn: Any
     operands: list[int | None]  # the number of the value, None for a literal
     results: list[int]
+    loop: _LoopBody | None = None  # of a scan
+
+
+@dataclasses.dataclass
+class _LoopBody:
+    inputs: list[int | None]
+    visits: list[_Visit]
+    outputs: list[int | None]
+    jaxpr: Any
 
 
 def propagate_shardings(staged: StagedProgram) -> ProgramShardings:
@@ -63,7 +75,7 @@ def propagate_shardings(staged: StagedProgram) -> ProgramShardings:
 
 
 def _visit_equations(jaxpr: Any) -> tuple[list[_Visit], int]:
-    """Return the equations outside of shard_maps and loops, with calls entered."""
+    """Return the equations outside of shard_maps, with calls and scans entered."""
     visits: list[_Visit] = []
     inner, _ = _jax.open_jaxpr(jaxpr)
     numbers = {var: number for number, var in enumerate((*inner.invars, *inner.constvars))}
@@ -98,29 +110,46 @@ def _visit_jaxpr(
                 )
                 if None not in results:
                     continue
-        new = list(range(count[0], count[0] + len(eqn.outvars)))
-        count[0] += len(new)
+        new = _new_numbers(count, len(eqn.outvars))
         numbers.update(zip(eqn.outvars, new, strict=True))
-        visits.append(_Visit((path, id(eqn)), eqn, operands, new))
+        loop = _visit_scan(eqn, path, operands, count) if eqn.primitive.name == "scan" else None
+        visits.append(_Visit((path, id(eqn)), eqn, operands, new, loop))
     return [number_of(atom) for atom in inner.outvars]
 
 
-def _propagate(staged: StagedProgram, inner: Any, visits: list[_Visit]) -> ProgramShardings:
-    """Lower the program with every value as a result, and read the propagated shardings."""
-    order: list[int] = []
+def _new_numbers(count: list[int], n: int) -> list[int]:
+    count[0] += n
+    return list(range(count[0] - n, count[0]))
 
-    def all_values(*args: Any) -> list[Any]:
+
+def _visit_scan(
+    eqn: Any, path: tuple[int, ...], operands: Sequence[int | None], count: list[int]
+) -> _LoopBody | None:
+    """Return the equations of the body of a scan; None if it has constants of its own."""
+    body, consts = _jax.open_jaxpr(eqn.params["jaxpr"])
+    if consts:
+        return None
+    n_consts, _ = _jax.scan_operand_counts(eqn.params)
+    # A constant of the loop is the value outside; what is carried or sliced is another one.
+    inputs = [*operands[:n_consts], *_new_numbers(count, len(body.invars) - n_consts)]
+    numbers = {
+        var: number for var, number in zip(body.invars, inputs, strict=True) if number is not None
+    }
+    visits: list[_Visit] = []
+    outputs = _visit_jaxpr(body, numbers, (*path, id(eqn)), visits, count)
+    return _LoopBody(inputs, visits, outputs, body)
+
+
+def _propagate(staged: StagedProgram, inner: Any, visits: list[_Visit]) -> ProgramShardings:
+    """Lower the program with an inspection of every value, and read the propagated shardings."""
+    by_number: dict[int, Any] = {}
+    inspection = _Inspection(by_number)
+    outputs = _output_numbers(inner, visits)
+
+    def run(*args: Any) -> list[Any]:
         values: dict[int, Any] = dict(enumerate((*args, *_jax.open_jaxpr(staged.jaxpr)[1])))
-        order.clear()
-        for visit in visits:
-            operands = [
-                _jax.literal_value(atom) if number is None else values[number]
-                for atom, number in zip(visit.eqn.invars, visit.operands, strict=True)
-            ]
-            outs = _jax.bind_primitive(visit.eqn.primitive, operands, visit.eqn.params)
-            values.update(zip(visit.results, outs, strict=True))
-            order.extend(visit.results)
-        return [values[number] for number in order]
+        inspection.run_equations(visits, values)
+        return [values[number] for number in outputs]
 
     shapes = [
         jax.ShapeDtypeStruct(
@@ -131,14 +160,11 @@ def _propagate(staged: StagedProgram, inner: Any, visits: list[_Visit]) -> Progr
         for var, sharding in zip(inner.invars, _input_shardings(staged, inner), strict=True)
     ]
     requested = _requested_results(staged, inner, visits)
-    function = jax.jit(all_values)
-    traced = function.trace(*shapes)
-    if requested:
-        out_shardings = [requested.get(number) for number in order]
-        traced = jax.jit(all_values, out_shardings=out_shardings).trace(*shapes)
-    compiled = traced.lower().compile()
-    by_number: dict[int, Any] = dict(zip(order, compiled.output_shardings, strict=True))
+    out_shardings = [requested.get(number) for number in outputs]
+    compiled = jax.jit(run, out_shardings=out_shardings).trace(*shapes).lower().compile()
     by_number.update(enumerate(compiled.input_shardings[0]))
+    # What the results of a jit are is known better than by an inspection: uneven ones are not.
+    by_number.update(zip(outputs, compiled.output_shardings, strict=True))
     mesh = next((s.mesh for s in by_number.values() if isinstance(s, NamedSharding)), None)
     if mesh is None:
         return ProgramShardings()
@@ -150,6 +176,67 @@ def _propagate(staged: StagedProgram, inner: Any, visits: list[_Visit]) -> Progr
     return shardings
 
 
+class _Inspection:
+    """Evaluates equations in the current trace, with an inspection of each result."""
+
+    def __init__(self, by_number: dict[int, Any]) -> None:
+        self._by_number = by_number
+
+    def run_equations(self, visits: Sequence[_Visit], values: dict[int, Any]) -> None:
+        """Evaluate equations; `values` has what is computed so far, by its number."""
+        for visit in visits:
+            operands = _read_values(visit.eqn.invars, visit.operands, values)
+            if visit.loop is not None:
+                outs = self._run_scan(visit, visit.loop, operands, values)
+            else:
+                outs = _jax.bind_primitive(visit.eqn.primitive, operands, visit.eqn.params)
+            values.update(zip(visit.results, outs, strict=True))
+            self._inspect(visit.results, values)
+
+    def _run_scan(
+        self, visit: _Visit, loop: _LoopBody, operands: Sequence[Any], values: dict[int, Any]
+    ) -> list[Any]:
+        params = visit.eqn.params
+        n_consts, n_carry = _jax.scan_operand_counts(params)
+
+        def run_body(carry: Any, row: Any) -> Any:
+            inside = dict(values)
+            numbers = loop.inputs[n_consts:]
+            inside.update(
+                (number, value)
+                for number, value in zip(numbers, (*carry, *row), strict=True)
+                if number is not None
+            )
+            self._inspect([number for number in numbers if number is not None], inside)
+            self.run_equations(loop.visits, inside)
+            outs = _read_values(loop.jaxpr.outvars, loop.outputs, inside)
+            return outs[:n_carry], outs[n_carry:]
+
+        carry, rows = lax.scan(
+            run_body,
+            list(operands[n_consts:][:n_carry]),
+            list(operands[n_consts + n_carry :]),
+            length=params["length"],
+            reverse=params["reverse"],
+        )
+        return [*carry, *rows]
+
+    def _inspect(self, numbers: Sequence[int], values: dict[int, Any]) -> None:
+        for number in numbers:
+            if not _jax.is_extended(values[number].dtype):  # random keys have no such call
+                store = functools.partial(self._by_number.__setitem__, number)
+                jax.debug.inspect_array_sharding(values[number], callback=store)
+
+
+def _read_values(
+    atoms: Sequence[Any], numbers: Sequence[int | None], values: dict[int, Any]
+) -> list[Any]:
+    return [
+        _jax.literal_value(atom) if number is None else values[number]
+        for atom, number in zip(atoms, numbers, strict=True)
+    ]
+
+
 def _input_shardings(staged: StagedProgram, inner: Any) -> Sequence[Any]:
     shardings = staged.shardings
     return shardings if len(shardings) == len(inner.invars) else [None] * len(inner.invars)
@@ -159,19 +246,34 @@ def _requested_results(
     staged: StagedProgram, inner: Any, visits: list[_Visit]
 ) -> dict[int, NamedSharding]:
     """Return the out_shardings of the jit by the number of the value that they are for."""
-    # The numbers of the outputs: those of the last visit of each outvar of the outer jaxpr.
-    numbers = {
-        var: number
-        for visit in visits
-        if not visit.key[0]
-        for var, number in zip(visit.eqn.outvars, visit.results, strict=True)
-    }
+    numbers = _numbers_of_results(visits)
     return {
         numbers[atom]: sharding
         for atom, sharding in zip(inner.outvars, staged.result_shardings, strict=False)
         if isinstance(sharding, NamedSharding)
         and not isinstance(atom, _jax.Literal)
         and atom in numbers
+    }
+
+
+def _output_numbers(inner: Any, visits: Sequence[_Visit]) -> list[int]:
+    """Return the numbers of the values that the program returns."""
+    numbers = _numbers_of_results(visits)
+    return list(
+        dict.fromkeys(
+            numbers[atom]
+            for atom in inner.outvars
+            if not isinstance(atom, _jax.Literal) and atom in numbers
+        )
+    )
+
+
+def _numbers_of_results(visits: Sequence[_Visit]) -> dict[Any, int]:
+    return {
+        var: number
+        for visit in visits
+        if not visit.key[0]
+        for var, number in zip(visit.eqn.outvars, visit.results, strict=True)
     }
 
 
@@ -186,7 +288,7 @@ def _add_equations(
     mesh: Any,
 ) -> None:
     cache: dict[Any, ExplicitEquation] = {}
-    for visit in visits:
+    for visit in _with_loop_bodies(visits):
         operands = tuple(None if n is None else entries.get(n) for n in visit.operands)
         results = tuple(entries.get(number) for number in visit.results)
         explicit = ExplicitEquation()
@@ -198,6 +300,14 @@ def _add_equations(
         shardings.equations[visit.key] = EquationShardings(
             operands=operands, results=results, explicit=explicit
         )
+
+
+def _with_loop_bodies(visits: Sequence[_Visit]) -> Iterator[_Visit]:
+    for visit in visits:
+        if visit.loop is None:
+            yield visit
+        else:
+            yield from _with_loop_bodies(visit.loop.visits)
 
 
 def _equation_text(eqn: Any) -> str:
@@ -235,7 +345,19 @@ def _trimmed(entries: Entries) -> Entries:
 def _lower_equation(
     eqn: Any, operands: Sequence[Entries | None], results: Sequence[Entries | None], mesh: Any
 ) -> ExplicitEquation:
-    """Lower one equation with its shardings fixed, and return what Shardy inserts."""
+    """Lower one equation with its shardings fixed, and return the collectives it needs."""
+    strategy = choose_product_strategy(eqn, operands, results[0] if results else None)
+    if strategy.gathers or strategy.scattered:
+        explicit = _insert_collectives(eqn, strategy.operands, [strategy.result], mesh)
+        collectives = scatter_sum(explicit.collectives, strategy.scattered, results[0])
+        return dataclasses.replace(explicit, collectives=(*strategy.gathers, *collectives))
+    return _insert_collectives(eqn, operands, results, mesh)
+
+
+def _insert_collectives(
+    eqn: Any, operands: Sequence[Entries | None], results: Sequence[Entries | None], mesh: Any
+) -> ExplicitEquation:
+    """Return what Shardy inserts into one equation."""
     traced = [i for i, atom in enumerate(eqn.invars) if not isinstance(atom, _jax.Literal)]
 
     def run_equation(*args: Any) -> Any:

@@ -14,6 +14,7 @@ from shardlab._jax import device_hooks
 from shardlab._jax.pending_deadlock import raise_pending_deadlock
 from shardlab._text.units import bytes_text
 from shardlab.analysis.run_arguments import fill_arguments, is_array
+from shardlab.checks.rejection_findings import raise_if_rejected
 from shardlab.errors import Deadlock, NothingToRecord, TooLargeToRecord
 from shardlab.hardware.chips import parse_hardware
 from shardlab.hardware.collective_time import CollectiveTimer
@@ -28,6 +29,8 @@ from shardlab.sharding.mesh import MeshSizes
 from shardlab.simulator.interpreter.evaluate import evaluate_jaxpr
 from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
 from shardlab.simulator.interpreter.step_observer import observe_steps
+from shardlab.tracing.observation import Observation
+from shardlab.tracing.rejected_programs import find_rejection, full_tracebacks
 from shardlab.tracing.stage import StagedProgram, program_name, stage_program
 
 MAX_STEPS = 2000
@@ -69,10 +72,19 @@ def record(
 
     An argument that is only a shape (`"f32[8,6]"`) gets random values. `hardware` names the chip
     for times, by default tpu-v5e. `findings` are those of `check`: "static" ones, "full" ones,
-    which need further runs, or "none". A deadlock ends the recording and is its `failure`.
+    which need further runs, or "none". A deadlock ends the recording and is its `failure`. A
+    program that JAX rejects raises `ProgramRejected`, as `trace` does.
     """
     call = ProgramCall(function=f, args=args, mesh=mesh, title=program_name(f))
-    return record_call(call, hardware=hardware, max_steps=max_steps, findings=findings)
+    try:
+        with full_tracebacks():
+            staged = stage_program(f, args, mesh)
+    except Exception as error:
+        pattern = find_rejection(error, f)
+        if pattern is not None:
+            raise_if_rejected(Observation(program=call.title, mesh=(), patterns=(pattern,)))
+        raise
+    return record_staged(staged, call, hardware=hardware, max_steps=max_steps, findings=findings)
 
 
 def record_call(

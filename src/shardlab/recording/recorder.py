@@ -226,7 +226,21 @@ class Recorder:
     def _frames(self, eqn: Any) -> tuple[Frame, ...]:
         if self._scope.is_library:
             return self._scope.frames
-        return self.sources.own_frames(_jax.user_frames(eqn)) or self._scope.frames
+        frames = self.sources.own_frames(_jax.user_frames(eqn)) or self._scope.frames
+        return frames or self._definition_frames(eqn)
+
+    def _definition_frames(self, eqn: Any) -> tuple[Frame, ...]:
+        """Return where the called function is defined, for a call that no line of the person makes.
+
+        A function decorated with `jax.shard_map` and recorded itself is called by shardlab alone.
+        """
+        is_shard_map = eqn.primitive.name == "shard_map"
+        params = eqn.params
+        body = params["jaxpr"] if is_shard_map else called_jaxpr(eqn.primitive.name, params)
+        if body is None:
+            return ()
+        name, file, line = _jax.function_location(body)
+        return self.sources.own_frames([(file, line, name)]) if line else ()
 
     def _line(self, eqn: Any) -> int:
         frames = self._frames(eqn)

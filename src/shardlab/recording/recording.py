@@ -22,7 +22,8 @@ from shardlab.recording.step_records import (
 from shardlab.sharding.mesh import MeshSizes
 
 FORMAT = "shardlab-recording"
-VERSION = 1
+VERSION = 2
+_READABLE_VERSIONS = (1, 2)  # version 1 has the first hops of a collective, not its schedule
 MAX_FILE_BYTES = 64 * 2**20
 
 
@@ -125,7 +126,7 @@ class Recording:
                 "This is not a recording.",
                 fix="make one with shardlab record, or with Recording.save.",
             )
-        if data.get("version") != VERSION:
+        if data.get("version") not in _READABLE_VERSIONS:
             raise InvalidRecording(
                 f"The recording has version {str(data.get('version'))[:20]}; this is {VERSION}.",
                 fix="record the program again with this version of shardlab.",

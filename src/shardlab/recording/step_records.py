@@ -8,9 +8,11 @@ from __future__ import annotations
 import base64
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from shardlab.collectives.ring_steps import Schedule, ring_step, schedule_of
 
 Number = int | float
 
@@ -165,11 +167,17 @@ class RecordedValue:
 
 # Sender and receiver as positions in the group, the chunk, and what the receiver does with it.
 Transfer = tuple[int, int, int, Literal["copy", "add"]]
+# Pairs (sender + i, receiver + i) for i below the count: a rotation of any size has two runs.
+PairRun = tuple[int, int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedCollective:
-    """One execution of a collective: its groups of devices, bytes, time and hops."""
+    """One execution of a collective: its groups of devices, bytes, time and hops.
+
+    Hops are not stored: `hop` computes any of them from the schedule, as the page does
+    (`web/src/shared/hop_schedule.ts`).
+    """
 
     op: str
     axes: tuple[str, ...]
@@ -180,30 +188,78 @@ class RecordedCollective:
     wire_bytes: int
     seconds: float | None
     algorithm: str
-    hops: tuple[tuple[Transfer, ...], ...]
+    schedule: Schedule | None  # None if it is not known who sends to whom
+    pairs: tuple[PairRun, ...]  # of the schedule "pairs"
     n_hops: int
     chunk_label: str
     reads: int
     writes: int
+
+    def hop(self, number: int) -> tuple[Transfer, ...]:
+        """Return the transfers of one hop in one group; the first hop is 0."""
+        if self.schedule is None or not 0 <= number < self.n_hops:
+            return ()
+        sends = ring_step(self.schedule, self.group_size, number, expand_pairs(self.pairs))
+        # The full operand is one chunk, number 0.
+        return tuple(
+            (send.sender, send.receiver, send.chunk or 0, "add" if send.is_added else "copy")
+            for send in sends
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {
             **vars(self),
             "axes": list(self.axes),
             "groups": [list(group) for group in self.groups],
-            "hops": [[list(transfer) for transfer in hop] for hop in self.hops],
-            "hops_shown": len(self.hops),
+            "pairs": [list(run) for run in self.pairs],
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RecordedCollective:
-        fields = {key: value for key, value in data.items() if key != "hops_shown"}
-        hops = tuple(
-            tuple((sender, receiver, chunk, kind) for sender, receiver, chunk, kind in hop)
-            for hop in data["hops"]
+        fields = {key: value for key, value in data.items() if key not in ("hops", "hops_shown")}
+        if "schedule" not in data:
+            fields |= _schedule_of_version_1(data)
+        return cls(
+            **{
+                **fields,
+                "axes": tuple(data["axes"]),
+                "groups": tuple(map(tuple, data["groups"])),
+                "pairs": tuple((first, to, n) for first, to, n in fields["pairs"]),
+            }
         )
-        groups = tuple(map(tuple, data["groups"]))
-        return cls(**{**fields, "axes": tuple(data["axes"]), "groups": groups, "hops": hops})
+
+
+def _schedule_of_version_1(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schedule of a collective that a file of version 1 has with its first hops."""
+    schedule = schedule_of("psum_scatter" if data["op"] == "reduce_scatter" else data["op"])
+    if schedule != "pairs":
+        return {"schedule": schedule, "pairs": ()}
+    if not data["hops"]:
+        return {"schedule": None, "pairs": ()}
+    pairs = [(sender, receiver) for sender, receiver, _, _ in data["hops"][0]]
+    return {"schedule": schedule, "pairs": pair_runs(pairs)}
+
+
+def pair_runs(pairs: Sequence[tuple[int, int]]) -> tuple[PairRun, ...]:
+    """Return pairs as runs.
+
+    >>> pair_runs([(0, 1), (1, 2), (2, 3), (3, 0)])
+    ((0, 1, 3), (3, 0, 1))
+    """
+    runs: list[PairRun] = []
+    for sender, receiver in pairs:
+        if runs:
+            first, to, count = runs[-1]
+            if (sender, receiver) == (first + count, to + count):
+                runs[-1] = (first, to, count + 1)
+                continue
+        runs.append((sender, receiver, 1))
+    return tuple(runs)
+
+
+def expand_pairs(runs: Sequence[PairRun]) -> list[tuple[int, int]]:
+    """Return the pairs of runs."""
+    return [(first + i, to + i) for first, to, count in runs for i in range(count)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -127,6 +127,7 @@ _FAMILY_BY_TEXT = {
     "can only refer to Auto axes": "manual",
     "contains a manual axes": "manual",
     "context mesh cannot be empty": "no_mesh",
+    "requires a non-empty mesh in context": "no_mesh",
     "should match the mesh": "mesh",
     "Received incompatible devices": "mesh",
     "ntext mesh": "mesh",

@@ -7,6 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from shardlab._text.units import amount_text, bytes_text, count_text, seconds_text, share_text
+from shardlab.collectives.call import CollectiveCall
 from shardlab.findings.finding import Finding
 from shardlab.findings.source import SourceLocation
 from shardlab.hardware.estimate import Estimate
@@ -22,7 +23,7 @@ from shardlab.render.sheet import (
     truncate_start,
 )
 from shardlab.render.terminal import DEFAULT_WIDTH, lines_rich, lines_text
-from shardlab.sharding.mesh import folded_mesh_text
+from shardlab.sharding.mesh import MeshSizes, folded_mesh_text
 from shardlab.tracing.call_groups import (
     PHASES,
     CallGroup,
@@ -31,7 +32,7 @@ from shardlab.tracing.call_groups import (
     scope_text,
     short_path,
 )
-from shardlab.tracing.collective_style import op_text
+from shardlab.tracing.collective_style import op_paint, op_text
 from shardlab.tracing.trace import Trace, most_expensive_branches
 
 if TYPE_CHECKING:
@@ -66,12 +67,15 @@ def shorten_location(location: str, max_length: int) -> str:
 
 def trace_html(trace: Trace, estimate: Estimate | None = None) -> str:
     """Return a trace as an HTML fragment, with pictures if anything is sent."""
+    from shardlab.tracing.ring_steps_picture import steps_svg
     from shardlab.tracing.timeline import timeline_svg
     from shardlab.tracing.traffic_bars import traffic_svg
 
     pictures = []
     if trace.wire_bytes:
+        largest = max(most_expensive_branches(trace.collectives), key=_sent_bytes)
         pictures = [timeline_svg(trace, estimate), traffic_svg(trace)]
+        pictures.append(steps_svg(largest, trace.mesh))  # who sends what to whom, with arrows
     return sheet_html(trace_sheet(trace, estimate), pictures=pictures)
 
 
@@ -208,7 +212,7 @@ def _omitted_text(omitted: list[CallGroup], trace: Trace) -> tuple[str, ...]:
 def _total_sections(trace: Trace) -> list[Section]:
     by_kind = {op_text(op): n_bytes for op, n_bytes in trace.by_kind().items()}
     return [
-        _totals_section("By mesh axis", trace.by_axis(), trace.wire_bytes),
+        _totals_section("By mesh axis", trace.by_axis(), trace.wire_bytes, mesh=trace.mesh),
         _totals_section("By operation", by_kind, trace.wire_bytes),
         _totals_section("By line", _bytes_by_line(trace), trace.wire_bytes),
     ]
@@ -225,9 +229,18 @@ def _bytes_by_line(trace: Trace) -> dict[str, int]:
     return dict(sorted(totals.items(), key=lambda item: -item[1]))
 
 
+def _sent_bytes(call: CollectiveCall) -> int:
+    return call.wire_bytes * (1 if call.count is None else call.count)
+
+
 def _totals_section(
-    title: str, totals: Mapping[str, int], total: int, max_rows: int = 12
+    title: str,
+    totals: Mapping[str, int],
+    total: int,
+    max_rows: int = 12,
+    mesh: MeshSizes = (),
 ) -> Section:
+    """Return a row with a bar for each name; of a mesh, names are axes, and bars their hues."""
     columns = (
         Column(head="", can_truncate=True),
         Column(head="", is_number=True),
@@ -235,7 +248,10 @@ def _totals_section(
         Column(head="", drop=1, is_bar=True),
     )
     rows = [
-        Row(cells=(name, bytes_text(n), share_text(n, total), bar_text(n, max(totals.values()))))
+        Row(
+            cells=(name, bytes_text(n), share_text(n, total), bar_text(n, max(totals.values()))),
+            bar_color=op_paint("psum", name.split(","), mesh).colors[0] if mesh else None,
+        )
         for name, n in list(totals.items())[:max_rows]
     ]
     omitted = list(totals.values())[max_rows:]

@@ -34,7 +34,8 @@ def step(params, x, y):
 
 
 def step_args():
-    x = jnp.arange(32.0).reshape(8, 4) / 10 - 1.5
+    n = mesh.shape["data"]
+    x = jnp.arange(8.0 * n).reshape(2 * n, 4) / 10 - 1.5
     params = {"w": jnp.ones((4, 2)), "b": jnp.zeros(2)}
     y = jnp.stack([x.sum(1), -x[:, 0]], axis=1)
     return params, x, y

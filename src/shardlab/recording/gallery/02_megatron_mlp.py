@@ -26,7 +26,8 @@ def mlp(x, w1, w2):
 
 
 def mlp_args():
-    x = jnp.arange(16.0).reshape(4, 4) / 4 - 2
-    w1 = (jnp.arange(32.0).reshape(4, 8) % 5 - 2) / 2
-    w2 = (jnp.arange(32.0).reshape(8, 4) % 3 - 1) / 2
+    n_data, n_model = mesh.shape["data"], mesh.shape["model"]
+    x = jnp.arange(8.0 * n_data).reshape(2 * n_data, 4) / 4 - 2
+    w1 = (jnp.arange(8.0 * n_model).reshape(4, 2 * n_model) % 5 - 2) / 2
+    w2 = (jnp.arange(8.0 * n_model).reshape(2 * n_model, 4) % 3 - 1) / 2
     return x, w1, w2

@@ -36,6 +36,8 @@ def step(params, x, y):
 
 
 def step_args():
-    w = (jnp.arange(16.0).reshape(4, 4) % 7 - 3) / 6
-    x = jnp.arange(32.0).reshape(8, 4) / 16 - 1
+    n = mesh.shape["data"]
+    # Rows of the weights and examples are divided by the size of data.
+    w = (jnp.arange(1.0 * n * n).reshape(n, n) % 7 - 3) / (1.5 * n)
+    x = jnp.arange(2.0 * n * n).reshape(2 * n, n) % 32 / 16 - 1
     return {"w1": w, "w2": w.T}, x, jnp.sign(x)

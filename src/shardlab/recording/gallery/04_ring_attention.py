@@ -40,7 +40,7 @@ def attention(q, k, v):
 
 
 def attention_args():
-    q = jnp.sin(jnp.arange(16.0)).reshape(8, 2)
-    k = jnp.cos(jnp.arange(16.0)).reshape(8, 2)
-    v = jnp.arange(16.0).reshape(8, 2)
+    length = 2 * mesh.shape["seq"]
+    numbers = jnp.arange(2.0 * length).reshape(length, 2)
+    q, k, v = jnp.sin(numbers), jnp.cos(numbers), numbers
     return q, k, v

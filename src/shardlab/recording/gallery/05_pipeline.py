@@ -39,6 +39,6 @@ def pipeline(w, microbatches):
 
 
 def pipeline_args():
-    w = jnp.stack([jnp.eye(2) * (i + 1) / 2 for i in range(4)])
+    w = jnp.stack([jnp.eye(2) * (i + 1) / 2 for i in range(mesh.shape["stage"])])
     microbatches = jnp.arange(8.0).reshape(4, 1, 2) / 4 - 1
     return w, microbatches

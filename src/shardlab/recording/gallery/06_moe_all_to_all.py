@@ -32,8 +32,10 @@ def moe(tokens, choice, w):
 
 
 def moe_args():
-    tokens = jnp.arange(32.0).reshape(16, 2)
-    choice = jnp.array([0, 1, 2, 3, 3, 2, 1, 0, 1, 0, 3, 2, 2, 3, 0, 1])
+    n = mesh.shape["expert"]
+    tokens = jnp.arange(2.0 * n * n).reshape(n * n, 2)
+    # Each device has one token for each expert, in another order.
+    choice = ((jnp.arange(n) + jnp.arange(n)[:, None]) % n).reshape(-1)
     # Expert e multiplies by e + 1.
-    w = jnp.arange(1.0, 5.0).reshape(4, 1, 1)
+    w = jnp.arange(1.0, n + 1).reshape(n, 1, 1)
     return tokens, choice, w

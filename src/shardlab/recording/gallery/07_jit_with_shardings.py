@@ -23,9 +23,10 @@ def predict(x, w1, w2):
 
 
 def predict_args():
-    x = jnp.arange(16.0).reshape(4, 4) / 8 - 1
-    w1 = (jnp.arange(32.0).reshape(4, 8) % 5 - 2) / 4
-    w2 = (jnp.arange(32.0).reshape(8, 4) % 3 - 1) / 2
+    n_data, n_model = mesh.shape["data"], mesh.shape["model"]
+    x = jnp.arange(8.0 * n_data).reshape(2 * n_data, 4) / 8 - 1
+    w1 = (jnp.arange(8.0 * n_model).reshape(4, 2 * n_model) % 5 - 2) / 4
+    w2 = (jnp.arange(8.0 * n_model).reshape(2 * n_model, 4) % 3 - 1) / 2
     return (
         jax.device_put(x, sharding("data", None)),
         jax.device_put(w1, sharding(None, "model")),

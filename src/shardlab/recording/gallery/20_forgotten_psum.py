@@ -24,6 +24,7 @@ def project(x, w):
 
 
 def project_args():
-    x = jnp.arange(16.0).reshape(2, 8)
-    w = jnp.ones((8, 3)) / 2
+    n = mesh.shape["model"]
+    x = jnp.arange(4.0 * n).reshape(2, 2 * n)
+    w = jnp.ones((2 * n, 3)) / 2
     return x, w

@@ -29,4 +29,4 @@ def step(w, x):
 
 
 def step_args():
-    return jnp.float32(2.0), jnp.arange(8.0)
+    return jnp.float32(2.0), jnp.arange(2.0 * mesh.shape["data"])

@@ -31,4 +31,4 @@ def clipped_sum(x):
 
 
 def clipped_sum_args():
-    return (jnp.arange(16.0),)
+    return (jnp.arange(4.0 * mesh.shape["data"]),)

@@ -26,6 +26,7 @@ def project(x, w):
 
 
 def project_args():
-    x = jnp.arange(32.0).reshape(4, 8) / 8
-    w = jnp.ones((8, 2))
+    n_data, n_model = mesh.shape["data"], mesh.shape["model"]
+    x = jnp.arange(4.0 * n_data * n_model).reshape(2 * n_data, 2 * n_model) / 8
+    w = jnp.ones((2 * n_model, 2))
     return x, w

@@ -24,6 +24,7 @@ def dense(x, w, b):
 
 
 def dense_args():
-    x = jnp.ones((2, 8))
-    w = jnp.ones((8, 3))
+    n = mesh.shape["model"]
+    x = jnp.ones((2, 2 * n))
+    w = jnp.ones((2 * n, 3))
     return x, w, jnp.array([100.0, 200.0, 300.0])

@@ -23,4 +23,4 @@ def dropout(key, x):
 
 
 def dropout_args():
-    return jax.random.key(0), jnp.ones((8, 4))
+    return jax.random.key(0), jnp.ones((2 * mesh.shape["data"], 4))
