@@ -185,10 +185,12 @@ def test_a_solution_that_is_not_text_is_found(pool, folder):
 def test_an_audit_that_is_stopped_ends_soon(tmp_path):
     for number in range(12):
         new_problem(f"take-{number}", "basics", tmp_path)
+    threads_before = set(threading.enumerate())
     running = audit_problems(load_catalogue(tmp_path), (), fast=True, n_workers=2)
     assert next(running).ok
     running.close()  # as Ctrl-C does; the threads of the pool are joined at the exit
-    assert [t for t in threading.enumerate() if "ThreadPool" in t.name and t.is_alive()] == []
+    started = set(threading.enumerate()) - threads_before
+    assert [thread for thread in started if "ThreadPool" in thread.name] == []
 
 
 def test_a_folder_in_another_track_than_its_listed_name_is_found(tmp_path):

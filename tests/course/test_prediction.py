@@ -84,6 +84,12 @@ def test_a_formula_is_mathml(formula, elements):
     assert [element.tag for element in row] == elements
 
 
+def test_an_index_of_several_parts_is_below_its_symbol():
+    (row,) = ElementTree.fromstring(formula_mathml("x[r, i]"))
+    symbol, index = row.find("msub")
+    assert (symbol.text, "".join(index.itertext())) == ("x", "r,i")
+
+
 def test_a_formula_has_parentheses_exactly_where_they_are_needed():
     def text(formula):
         return "".join(ElementTree.fromstring(formula_mathml(formula)).itertext())

@@ -43,8 +43,11 @@ def test_a_new_problem_has_no_faults(folder):
         ("text.unfinished", PAGE, "One idea and one picture.", "TODO."),
         ("page.title", PAGE, "# Take the largest", "# Take the smallest"),
         ("page.headings", PAGE, "## The task", "## Your task"),
-        ("page.picture", PAGE, "```text\ndevice", "```python\ndevice"),
-        ("page.layout", PAGE, "```text\ndevice  ", "```layout\nf32[8] P('data') data=3\n"),
+        ("page.picture", PAGE, "```devices\nmesh", "```python\nmesh"),
+        ("page.layout", PAGE, "## Worked", "```layout\nf32[8] P('data') data=3\n```\n\n## Worked"),
+        ("page.devices", PAGE, "mesh data=4\n", "mesh data=3\n"),
+        ("page.devices", PAGE, "-> pmax over data", "-> pmax over model"),
+        ("page.devices", PAGE, "maximum P(): 9", "maximum P(): 9 | 9 | 9 | 8"),
         ("page.fence", PAGE, "sharded like x\n```", "sharded like x\n"),
         ("page.language", PAGE, "```text\n1.0", "```console\n1.0"),
         ("page.math", PAGE, "## Pitfalls", "```math\nx = = y\n```\n\n## Pitfalls"),
@@ -76,7 +79,7 @@ def test_each_rule_finds_what_it_is_for(folder, rule, file, old, new):
 
 
 FOLLOWING = {
-    "page.fence": ("page.headings", "page.language"),
+    "page.fence": ("page.headings", "page.language", "page.devices"),
     "page.language": ("page.worked_example",),
     "page.pitfall": ("wrong.unlinked",),
     "hints.empty": ("hints.headings",),
@@ -117,6 +120,14 @@ def test_a_page_without_pitfalls_is_found(folder):
     without = re.sub(r"(## Pitfalls\n).*?(## The task)", r"\1\nNone.\n\n\2", text, flags=re.S)
     (folder / PAGE).write_text(without)
     assert set(rules(folder)) == {"page.pitfalls", "wrong.unlinked"}
+
+
+def test_a_fault_in_a_picture_of_devices_has_its_line(folder):
+    edit(folder / PAGE, "maximum P(): 9", "maximum P(): 9 | 9 | 9 | 8")
+    (fault,) = lint_problem(load_problem(folder))
+    line = (folder / PAGE).read_text("utf-8").splitlines()[fault.line - 1]
+    assert line.startswith("maximum P(): 9 | 9 | 9 | 8")
+    assert "devices 0 and 3 hold copies under P(), but their cells differ" in fault.message
 
 
 def test_a_fault_says_where_it_is(folder):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -75,6 +76,8 @@ class Problem:
     tags: tuple[str, ...]
     parts: tuple[Part, ...]
     limits: Mapping[str, float] = field(default_factory=dict)
+    # False for an upload: its reference.py is executed in a sandboxed process only.
+    is_trusted: bool = True
 
     @property
     def page(self) -> str:
@@ -92,6 +95,11 @@ class Problem:
     def read_text(self, name: str) -> str:
         """Return one of the folder's files, such as `statement.md`."""
         path = self.folder / name
+        with contextlib.suppress(OSError):  # the checks below say why
+            status = path.stat()
+            # Any other file in its place, also one that a link leads to, has another identity.
+            identity = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+            return _read_text(path, self.folder, identity)
         _reject_link(path, self.folder)
         return path.read_text("utf-8")
 
@@ -111,8 +119,15 @@ class Problem:
         return tuple(section.strip() for section in sections[1:])
 
 
-def load_problem(folder: Path) -> Problem:
-    """Return the problem in a folder. Raises `InvalidProblem`."""
+@lru_cache(maxsize=512)
+def _read_text(path: Path, folder: Path, identity: tuple[int, ...]) -> str:
+    """Return a text; a server reads it once, and again after it was edited."""
+    _reject_link(path, folder)
+    return path.read_text("utf-8")
+
+
+def load_problem(folder: Path, *, is_trusted: bool = True) -> Problem:
+    """Return the problem in a folder; none of its code is executed. Raises `InvalidProblem`."""
     file = folder / "problem.toml"
     _reject_link(file, folder)  # an error would quote the private file that it is linked to
     fix = "`shardlab catalogue new SLUG` creates a folder with every file."
@@ -138,6 +153,7 @@ def load_problem(folder: Path) -> Problem:
         tags=tuple(data.get("tags", ())),
         parts=parts,
         limits=limits,
+        is_trusted=is_trusted,
     )
 
 

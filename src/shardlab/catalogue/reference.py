@@ -1,7 +1,9 @@
 """A problem's `reference.py`: inputs from a seed, and the expected result in plain NumPy.
 
-It is trusted code of the catalogue, loaded by the judge and never by a sandboxed process. The
-functions of the first part have plain names; those of a second part end in `_2`:
+That of shardlab's own catalogue, or of a folder that an admin chose, is trusted code: the judge
+loads it into its own process. That of an upload is executed in a sandboxed process only
+(`judge/confined_reference.py`). The functions of the first part have plain names; those of a second
+part end in `_2`:
 
     def inputs(draw):            # -> dict of arguments: NumPy arrays, and any other values
     def expected(mesh, **inputs) # -> the expected result; raises what a submission must raise
@@ -77,10 +79,37 @@ class Reference:
     accepts: Callable[..., bool] | None = None
 
 
+def _refuse_call(*arguments: Any, **inputs: Any) -> Any:
+    raise AssertionError("there is no reference")
+
+
+# Of a case that is decided without one: its submission cannot be read, or its reference failed.
+NO_REFERENCE = Reference(
+    inputs=_refuse_call,
+    expected=_refuse_call,
+    input_specs=_refuse_call,
+    output_specs=_refuse_call,
+    budget=_refuse_call,
+    properties=None,
+)
+
+
 def load_reference(problem: Problem, part: Part) -> Reference:
-    """Return the functions of `reference.py` for one part. Raises `InvalidReference`."""
-    module = _execute_reference(problem)
-    suffix = "" if part.number == 1 else f"_{part.number}"
+    """Return the functions of a trusted `reference.py` for one part. Raises `InvalidReference`."""
+    path = problem.folder / "reference.py"
+    if not problem.is_trusted:
+        # The last line of defence: no caller can execute an upload in its own process by mistake.
+        raise InvalidReference(
+            "reference.py of an uploaded catalogue runs in the sandbox only.",
+            where=problem.slug,
+            fix="open it with judge.confined_reference.open_references.",
+        )
+    return select_functions(execute_reference(path.read_bytes(), str(path)), part.number, part.call)
+
+
+def select_functions(module: ModuleType, number: int, call: str) -> Reference:
+    """Return the functions of one part. Raises `InvalidReference`."""
+    suffix = "" if number == 1 else f"_{number}"
 
     def find_function(name: str, default: Any) -> Any:
         return getattr(module, name + suffix, default)
@@ -88,8 +117,8 @@ def load_reference(problem: Problem, part: Part) -> Reference:
     for name in ("inputs", "expected"):
         if not callable(find_function(name, None)):
             raise InvalidReference(
-                f"There is no function {name}{suffix} for part {part.number}, {part.call}.",
-                where=str(problem.folder / "reference.py"),
+                f"There is no function {name}{suffix} for part {number}, {call}.",
+                where=str(module.__file__),
                 fix=f"def {name}{suffix}({'draw' if name == 'inputs' else 'mesh, **inputs'}).",
             )
     return Reference(
@@ -110,18 +139,18 @@ def _accept_inputs(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda mesh, **inputs: function(mesh)
 
 
-def _execute_reference(problem: Problem) -> ModuleType:
-    path = problem.folder / "reference.py"
-    module = ModuleType(f"reference_of_{problem.slug.replace('-', '_')}")
+def execute_reference(source: bytes, path: str) -> ModuleType:
+    """Return the module that a source defines. Raises `InvalidReference`."""
+    module = ModuleType("reference")
     # For tracebacks, and for references that read a file beside them.
-    module.__file__ = str(path)
+    module.__file__ = path
     try:
         # Compiled here because an import would leave __pycache__ beside the problem.
-        exec(compile(path.read_bytes(), path, "exec"), module.__dict__)
+        exec(compile(source, path, "exec"), module.__dict__)
     except Exception as error:
         raise InvalidReference(
             f"reference.py cannot be loaded: {type(error).__name__}: {error}.",
-            where=str(path),
+            where=path,
             fix="fix it; it must be plain Python with NumPy.",
         ) from error
     return module

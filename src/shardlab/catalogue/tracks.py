@@ -51,6 +51,7 @@ class Catalogue:
     folder: Path
     tracks: tuple[Track, ...]
     prerequisites: Mapping[str, tuple[str, ...]]
+    is_trusted: bool = True  # False for an upload; see `Problem`
 
     @cached_property
     def slugs(self) -> tuple[str, ...]:
@@ -61,7 +62,7 @@ class Catalogue:
     def problems(self) -> Mapping[str, Problem]:
         """Return every problem by its slug, in order."""
         return {
-            slug: load_problem(self.folder / track.folder / slug)
+            slug: load_problem(self.folder / track.folder / slug, is_trusted=self.is_trusted)
             for track in self.tracks
             for slug in track.slugs
         }
@@ -78,7 +79,9 @@ class Catalogue:
         """Return one problem without reading any other. Raises `UnknownProblem`."""
         folder = self.folder / self.track_of(slug).folder / slug
         # A server reads all of them once, and then none for a page.
-        return self.problems[slug] if "problems" in vars(self) else load_problem(folder)
+        if "problems" in vars(self):
+            return self.problems[slug]
+        return load_problem(folder, is_trusted=self.is_trusted)
 
     def find_slug(self, text: str) -> str:
         """Return the problem whose slug, title or function is or contains `text`.
@@ -129,6 +132,9 @@ class Catalogue:
 
     def _unknown_problem(self, slug: str) -> UnknownProblem:
         match = nearest_name(slug, self.slugs)
+        if not self.is_trusted:  # its folder is the server's business
+            fix = f"Did you mean '{match}'?" if match else "The list of problems has their names."
+            return UnknownProblem(f"Unknown problem '{slug}'.", fix=fix)
         option = "" if self.folder == BUILT_IN_CATALOGUE else f" --catalogue {self.folder}"
         return UnknownProblem(
             f"Unknown problem '{slug}'.",
@@ -144,7 +150,7 @@ def _words(text: str) -> str:
     return "-".join(re.findall(r"\w+", text.lower().replace("_", " ")))
 
 
-def load_catalogue(folder: Path | str | None = None) -> Catalogue:
+def load_catalogue(folder: Path | str | None = None, *, is_trusted: bool = True) -> Catalogue:
     """Return the catalogue in a folder, by default shardlab's own. Loads no NumPy."""
     root = BUILT_IN_CATALOGUE if folder is None else Path(folder)
     file = root / "tracks.toml"
@@ -169,7 +175,7 @@ def load_catalogue(folder: Path | str | None = None) -> Catalogue:
                 f"'{slug}' is listed twice.", where=str(file), fix="remove one of them."
             )
     prerequisites = _parse_prerequisites(data.get("prerequisites", {}), slugs, file)
-    catalogue = Catalogue(root, tracks, prerequisites)
+    catalogue = Catalogue(root, tracks, prerequisites, is_trusted)
     _reject_cycles(catalogue, file)
     return catalogue
 

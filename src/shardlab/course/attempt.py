@@ -183,7 +183,7 @@ def find_case(problem: Problem, *, kind: str, seed: int, name: str) -> Case:
         match = nearest_name(key, cases)
         raise UnknownSubmission(
             f"'{problem.slug}' has no case '{name}'.",
-            where=str(problem.folder),
+            where=f"problem '{problem.slug}'",
             fix=f"Did you mean '{match}'?" if match else "use a name from the judgement.",
         )
     return cases[key]

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from shardlab.catalogue.problem import Part, Problem, load_problem
-from shardlab.catalogue.reference import Reference, load_reference
+from shardlab.catalogue.reference import Reference
 from shardlab.catalogue.tracks import BUILT_IN_CATALOGUE, Catalogue
 from shardlab.course.audit_exceptions import load_exceptions
 from shardlab.course.mutation_score import NO_SCORE, MutationScore
 from shardlab.course.problem_lint import Fault, lint_problem
 from shardlab.course.wrong_submissions import ExpectedVerdict, compare_verdict, parse_header
-from shardlab.errors import LabError, short_repr
+from shardlab.errors import LabError, ReferenceFailed, short_repr
 from shardlab.judge.judgement import Judgement
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ def audit_problem(
     try:
         # A file that is not text would make every later step fail for the wrong reason.
         if not any(fault.rule == "text.encoding" for fault in faults):
-            faults += check_reference(problem)
+            faults += check_reference(pool, problem)
             # Judging against a broken reference would blame the solution.
             if not any(fault.rule in ("problem", "reference.inputs") for fault in faults):
                 limits = {"wall_seconds": _WALL_SECONDS, **problem.limits}
@@ -348,15 +348,19 @@ def with_few_meshes(problem: Problem) -> Problem:
 # ---------------------------------------------------------------------------------- the reference
 
 
-def check_reference(problem: Problem) -> Iterator[Fault]:
+def check_reference(pool: SandboxPool, problem: Problem) -> Iterator[Fault]:
     """Yield the faults of each part's inputs, in its first cases, before anything is judged."""
-    for part in problem.parts:
-        reference = load_reference(problem, part)
-        try:
-            yield from _check_inputs(part, reference)
-        except Exception as error:
-            message = f"For part {part.number} it raises {type(error).__name__}: {error}."
-            yield Fault(rule="problem", message=message, file=_REFERENCE)
+    from shardlab.judge.confined_reference import open_references
+
+    with open_references(pool, problem) as references:
+        for part in problem.parts:
+            try:
+                yield from _check_inputs(part, references[part.number])
+            except ReferenceFailed:
+                raise
+            except Exception as error:
+                message = f"For part {part.number} it raises {type(error).__name__}: {error}."
+                yield Fault(rule="problem", message=message, file=_REFERENCE)
 
 
 # Small inputs may be equal by chance in two draws without a seed, so several cases are drawn twice.

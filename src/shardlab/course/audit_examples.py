@@ -10,10 +10,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from shardlab.catalogue.problem import Problem
-from shardlab.catalogue.reference import load_reference
+from shardlab.catalogue.problem import Part, Problem
+from shardlab.catalogue.reference import Reference
 from shardlab.course.problem_lint import Fault
 from shardlab.course.statement_page import Page, parse_page
+from shardlab.judge.confined_reference import open_references
 from shardlab.judge.protocol.requests import (
     DoctestRequest,
     LoadRequest,
@@ -98,7 +99,7 @@ def check_examples(pool: SandboxPool, problem: Problem) -> Iterator[Fault]:
             line=first_line + failure.line,
             details=tuple(line for text in details for line in text.rstrip().splitlines()),
         )
-    yield from _check_hidden_cases(problem, _parse_calls(recorded_calls))
+    yield from _check_hidden_cases(pool, problem, _parse_calls(recorded_calls))
 
 
 def _check_output(line: int, expected: str, output: ScriptResponse) -> Iterator[Fault]:
@@ -143,21 +144,25 @@ def _parse_calls(output: ScriptResponse) -> list[Any]:
     return calls
 
 
-def _check_hidden_cases(problem: Problem, calls: list[Any]) -> Iterator[Fault]:
+def _check_hidden_cases(pool: SandboxPool, problem: Problem, calls: list[Any]) -> Iterator[Fault]:
     """Yield the examples whose inputs are those of a hidden case."""
+    with open_references(pool, problem) as references:
+        for part in problem.parts:
+            yield from _check_part(part, references[part.number], calls)
+
+
+def _check_part(part: Part, reference: Reference, calls: list[Any]) -> Iterator[Fault]:
     from shardlab.judge.cases import make_cases
 
-    for part in problem.parts:
-        reference = load_reference(problem, part)
-        shown_inputs = [arguments for name, arguments in calls if name == part.function]
-        # Two seeds, because inputs that depend on no seed are the same in both.
-        for case in (case for seed in (1, 2) for case in make_cases(part, seed, 2)):
-            inputs = reference.inputs(case.draw)
-            hidden = [_to_plain(inputs[name]) for name in part.arguments if name != "mesh"]
-            if any(hidden and arguments[: len(hidden)] == hidden for arguments in shown_inputs):
-                message = f"An example has the inputs of {case.name} of part {part.number}."
-                yield Fault(rule="examples.hidden", message=message, file="statement.md")
-                return
+    shown_inputs = [arguments for name, arguments in calls if name == part.function]
+    # Two seeds, because inputs that depend on no seed are the same in both.
+    for case in (case for seed in (1, 2) for case in make_cases(part, seed, 2)):
+        inputs = reference.inputs(case.draw)
+        hidden = [_to_plain(inputs[name]) for name in part.arguments if name != "mesh"]
+        if any(hidden and arguments[: len(hidden)] == hidden for arguments in shown_inputs):
+            message = f"An example has the inputs of {case.name} of part {part.number}."
+            yield Fault(rule="examples.hidden", message=message, file="statement.md")
+            return
 
 
 def _to_plain(value: Any) -> Any:

@@ -153,8 +153,13 @@ LOCK_SECONDS = 10.0  # timeout for the lock of another process; a write takes mi
 
 
 @contextlib.contextmanager
-def connect(path: Path, lock_seconds: float | None = None) -> Iterator[sqlite3.Connection]:
+def connect(
+    path: Path, lock_seconds: float | None = None, *, is_read: bool = False
+) -> Iterator[sqlite3.Connection]:
     """Yield a connection inside one transaction, which is committed as a whole or not at all.
+
+    A transaction that only reads takes no lock: SQLite's write-ahead log shows it one state, and
+    200 readers do not wait for each other.
 
     One short connection per operation: no lock is held while the user thinks, threads share no
     connection, and after a kill SQLite rolls back from its own log.
@@ -162,7 +167,7 @@ def connect(path: Path, lock_seconds: float | None = None) -> Iterator[sqlite3.C
     try:
         connection = _open_database(path, LOCK_SECONDS if lock_seconds is None else lock_seconds)
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("BEGIN" if is_read else "BEGIN IMMEDIATE")
             yield connection
             connection.execute("COMMIT")
         finally:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import ast
 import base64
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,17 +25,19 @@ import numpy as np
 import numpy.typing as npt
 
 from shardlab.catalogue.problem import Problem
-from shardlab.catalogue.reference import load_reference
+from shardlab.catalogue.reference import Reference
 from shardlab.course.attempt import find_case
 from shardlab.errors import CaseNotShown
 from shardlab.judge.case_request import CaseRequest
 from shardlab.judge.cases import Case
+from shardlab.judge.confined_reference import open_references
 from shardlab.judge.judge import EXAMPLES_SEED, select_cases
 from shardlab.judge.judgement import Judgement
 from shardlab.judge.minimize import count_up_inputs
 from shardlab.judge.protocol.values import Key, pack_value, unpack_value
 from shardlab.judge.submission_source import read_submission
 from shardlab.judge.verdict import Verdict
+from shardlab.sandbox.process import SandboxPool
 from shardlab.sharding.spec import Spec, parse_spec
 
 MINIMAL = "minimal failing case"
@@ -59,13 +61,19 @@ class DebugProgram:
 
 
 def debug_program(
-    problem: Problem, source: str | bytes, judgement: Judgement, case: str = ""
+    problem: Problem,
+    source: str | bytes,
+    judgement: Judgement,
+    case: str = "",
+    *,
+    pool: SandboxPool | None = None,
 ) -> DebugProgram:
     """Return a case of a judged submission as a program.
 
     `case` is the name of a case of the judgement (data=4), of an example (example data=4), or
     empty for the minimal failing case. Raises `CaseNotShown` for hidden inputs and for parts
-    without a program, `UnknownSubmission` for an unknown name.
+    without a program, `UnknownSubmission` for an unknown name. An uploaded problem needs a `pool`
+    for its reference.
     """
     submission = read_submission(source.encode() if isinstance(source, str) else source)
     if isinstance(submission, Verdict) or not _is_python(submission.text):
@@ -74,12 +82,22 @@ def debug_program(
             where=f"submission to '{problem.slug}'",
             fix="correct what its verdict names first.",
         )
-    name = case.strip().lower()
+    with open_references(pool, problem) as references:
+        return _write_case(problem, submission.text, judgement, case.strip().lower(), references)
+
+
+def _write_case(
+    problem: Problem,
+    submission: str,
+    judgement: Judgement,
+    name: str,
+    references: Mapping[int, Reference],
+) -> DebugProgram:
     if name in ("", MINIMAL):
-        request = _minimal_request(problem, judgement)
+        request = _minimal_request(problem, judgement, references)
         label = MINIMAL
     else:
-        request = _example_request(problem, judgement, name)
+        request = _example_request(problem, judgement, name, references)
         label = "example"
     if request.kind == "call":
         part = request.case.part
@@ -91,7 +109,7 @@ def debug_program(
     mesh = request.case.mesh
     place = f" on {request.case.name}" if mesh else f", {request.case.name}"
     return _ProgramText(request).write_program(
-        submission.text, f"{problem.title}: {label}{place}", str(mesh) if mesh else ""
+        submission, f"{problem.title}: {label}{place}", str(mesh) if mesh else ""
     )
 
 
@@ -103,7 +121,9 @@ def _is_python(text: str) -> bool:
     return True
 
 
-def _minimal_request(problem: Problem, judgement: Judgement) -> CaseRequest:
+def _minimal_request(
+    problem: Problem, judgement: Judgement, references: Mapping[int, Reference]
+) -> CaseRequest:
     """Return the minimal failing case with its inputs, drawn as they were for the verdict."""
     minimal = judgement.counterexample
     draw = minimal.facts.get("draw") if minimal else None
@@ -120,13 +140,16 @@ def _minimal_request(problem: Problem, judgement: Judgement) -> CaseRequest:
     part = problem.parts[minimal.part - 1]
     cases = select_cases(part, judgement.seed, judgement.kind == "run")
     similar = next(case for case in cases if case.number == minimal.number)
-    request = _draw_request(problem, replace(similar, seed=minimal.seed, scale=int(draw["scale"])))
+    smaller = replace(similar, seed=minimal.seed, scale=int(draw["scale"]))
+    request = _draw_request(references, smaller)
     if draw["has_counted_inputs"]:
         return replace(request, inputs=count_up_inputs(request.inputs))
     return request
 
 
-def _example_request(problem: Problem, judgement: Judgement, name: str) -> CaseRequest:
+def _example_request(
+    problem: Problem, judgement: Judgement, name: str, references: Mapping[int, Reference]
+) -> CaseRequest:
     if not name.startswith(_EXAMPLE) and judgement.kind != "run":
         case = find_case(problem, kind="submit", seed=judgement.seed, name=name)
         raise CaseNotShown(
@@ -135,11 +158,11 @@ def _example_request(problem: Problem, judgement: Judgement, name: str) -> CaseR
             fix="open the minimal failing case, or an example: 'example data=2'.",
         )
     example = find_case(problem, kind="run", seed=EXAMPLES_SEED, name=name.removeprefix(_EXAMPLE))
-    return _draw_request(problem, example)
+    return _draw_request(references, example)
 
 
-def _draw_request(problem: Problem, case: Case) -> CaseRequest:
-    reference = load_reference(problem, case.part)
+def _draw_request(references: Mapping[int, Reference], case: Case) -> CaseRequest:
+    reference = references[case.part.number]
     return CaseRequest(case, reference, reference.inputs(case.draw))
 
 

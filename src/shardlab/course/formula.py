@@ -72,7 +72,9 @@ def _render_bare(node: ast.expr) -> tuple[str, int]:
         case ast.Attribute(attr="T"):
             return f"<msup>{_render(node.value, _ATOM)}<mi>T</mi></msup>", _ATOM
         case ast.Subscript():
-            return f"<msub>{_render(node.value, _ATOM)}{_render(node.slice, _SUM)}</msub>", _ATOM
+            # <msub> takes two children: an index of several parts, as in x[i, j], is one of them.
+            index = f"<mrow>{_render(node.slice, _SUM)}</mrow>"
+            return f"<msub>{_render(node.value, _ATOM)}{index}</msub>", _ATOM
         case ast.UnaryOp(op=ast.USub()):
             return f"<mrow><mo>\N{MINUS SIGN}</mo>{_render(node.operand, _SIGN)}</mrow>", _SIGN
         case ast.BinOp():

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from shardlab.catalogue.problem import PROBLEM_FILES, Problem
+from shardlab.catalogue.problem import PROBLEM_FILES, Problem, leads_out_of
+from shardlab.course.devices_block import DevicesBlockError, parse_devices_block
 from shardlab.course.formula import formula_mathml
 from shardlab.course.prediction import parse_prediction
 from shardlab.course.statement_page import HEADINGS, Page, find_links, parse_page
@@ -33,10 +34,11 @@ RULES = {
     "page.headings": "the seven headings, in order",
     "page.empty": "no section is empty",
     "page.length": "50 to 120 lines, without ```predict blocks",
-    "page.picture": "the idea has a ```text drawing or a ```layout block",
+    "page.picture": "the idea has a ```devices or ```layout block, or a ```text drawing",
     "page.layout": "each line of a ```layout block is an array, a spec and a mesh that fit",
+    "page.devices": "each line of a ```devices block fits its mesh, and copies are equal",
     "page.fence": "every block is closed",
-    "page.language": "blocks are python, text, layout, pycon, math or predict",
+    "page.language": "blocks are python, text, layout, devices, pycon, math or predict",
     "page.math": "each line of a ```math block is a Python expression with a notation",
     "page.predict": "a ```predict block has a question, its answer and a reason",
     "page.worked_example": "a ```python block and then a ```text block with what it prints",
@@ -95,7 +97,7 @@ MAX_LINE = 120
 PAGE_LINES = range(50, 121)
 MIN_WRONG_SUBMISSIONS = 3
 N_HINTS = (3, 4)
-LANGUAGES = ("python", "text", "layout", "pycon", "math", "predict")
+LANGUAGES = ("python", "text", "layout", "devices", "pycon", "math", "predict")
 _ENDS_IN_WRONG_LINK = re.compile(r"\]\((wrong/[^)\s]+)\)\)?\.?$")
 _LAYOUT = re.compile(r"(\S+) +(\S.*?) +(\S+)")
 _UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|TBD)\b|\blorem ipsum\b")
@@ -207,8 +209,8 @@ def _lint_headings(problem: Problem, page: Page) -> Iterator[Fault]:
 
 def _lint_pictures(page: Page) -> Iterator[Fault]:
     idea = page.find_section("The idea")
-    if idea.line and idea.first_block("text", "layout") is None:
-        message = "The idea has no picture: a ```text drawing or a ```layout block."
+    if idea.line and idea.first_block("devices", "layout", "text") is None:
+        message = "The idea has no picture: a ```devices, ```layout or ```text block."
         yield Fault(rule="page.picture", message=message, file="statement.md", line=idea.line)
     for block in (block for section in page.sections for block in section.blocks):
         if block.language == "layout":
@@ -236,8 +238,19 @@ def _check_layout_line(line: str) -> str:
 
 
 def _lint_notations(page: Page) -> Iterator[Fault]:
-    """Find formulas and questions that cannot be read."""
+    """Find formulas, questions and pictures of devices that cannot be read."""
     for block in (block for section in page.sections for block in section.blocks):
+        if block.language == "devices":
+            try:
+                parse_devices_block(block.text)
+            except DevicesBlockError as error:
+                reason = f"{error}" if str(error).endswith("?") else f"{error}."
+                yield Fault(
+                    rule="page.devices",
+                    message=f"The picture of devices cannot be drawn: {reason}",
+                    file="statement.md",
+                    line=block.line + error.line,
+                )
         if block.language == "predict":
             try:
                 parse_prediction(block.text)
@@ -317,7 +330,9 @@ def _lint_links(problem: Problem, page: Page) -> Iterator[Fault]:
         # Network access would make the audit depend on other hosts.
         if re.match(r"https?://", target):
             continue
-        if not (problem.folder / target.partition("#")[0]).is_file():
+        path = problem.folder / target.partition("#")[0]
+        # A file elsewhere does not count: the audit must not say which files this machine has.
+        if leads_out_of(path, problem.folder) or not path.is_file():
             yield Fault(
                 rule="page.link",
                 message=f"The link target {target} does not exist.",
@@ -348,6 +363,11 @@ def _lint_functions(problem: Problem) -> Iterator[Fault]:
         source = path.read_text("utf-8")
         try:
             tree = ast.parse(source)
+        except (ValueError, RecursionError, MemoryError) as error:
+            # A NUL byte, or nested too deep for the parser.
+            message = f"It is not valid Python: {error}."
+            yield Fault(rule="code.syntax", message=message, file=name)
+            continue
         except SyntaxError as error:
             # A submission that must fail with CE (compile error) need not be valid Python.
             if not source.startswith("# CE"):

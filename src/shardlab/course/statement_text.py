@@ -2,7 +2,8 @@
 
 Supports only the Markdown that problem pages use: headings, paragraphs, lists, fenced blocks and
 tables. A `layout` block holds lines such as `f32[8,6] P('data',None) data=2,model=4`. The question
-of a `predict` block stands in its place, and its answer at the end of the page.
+of a `predict` block stands in its place, and its answer at the end of the page. A `devices` block
+is a table of what each device holds.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from shardlab._text.printable import printable_lines
+from shardlab.course.devices_block import DevicesBlock, parse_devices_block
+from shardlab.course.devices_text import devices_lines
 from shardlab.course.prediction import Prediction, parse_prediction
 from shardlab.render.terminal import DEFAULT_WIDTH, Line, Span, draw_picture, lines_rich, lines_text
 from shardlab.sharding.layout import Layout, layout
@@ -74,6 +77,9 @@ def statement_lines(statement: str, width: int = DEFAULT_WIDTH) -> Iterator[Line
             yield from _text_lines(lines, text_width)
         elif language == "layout":
             yield from _layout_lines(lines, max(width - 4, 20))
+        elif language == "devices" and (picture := _read_devices(lines)) is not None:
+            rows = devices_lines(picture, max(width - 4, 20))
+            yield from ([Span(text=_INDENT), *row] for row in rows)
         elif language == "predict" and (prediction := _read_prediction(lines)) is not None:
             predictions.append(prediction)
             yield from _question_lines(prediction, len(predictions), text_width)
@@ -91,6 +97,14 @@ def _read_prediction(lines: Sequence[str]) -> Prediction | None:
     """Return the question of a block; one that cannot be read is shown as it is."""
     try:
         return parse_prediction("\n".join(lines))
+    except ValueError:
+        return None
+
+
+def _read_devices(lines: Sequence[str]) -> DevicesBlock | None:
+    """Return the picture of a block; one that cannot be read is shown as it is."""
+    try:
+        return parse_devices_block("\n".join(lines))
     except ValueError:
         return None
 
@@ -200,7 +214,8 @@ def _table_lines(rows: Sequence[str], width: int) -> Iterator[Line]:
 
     A cell that is too wide goes on in the next line, in its own column.
     """
-    plain = [strip_emphasis(row).strip("| ") for row in rows]
+    # Only the outer bars: the first or the last cell of a row can be empty.
+    plain = [strip_emphasis(row).strip().removeprefix("|").removesuffix("|") for row in rows]
     cells = [[cell.strip(" `").replace("`", "") for cell in row.split("|")] for row in plain]
     widths = [max(map(len, column)) for column in zip(*cells, strict=False)]
     free_width = width - len(_INDENT) - len(_COLUMN_GAP) * (len(widths) - 1)

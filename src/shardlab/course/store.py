@@ -7,14 +7,12 @@ a server's database.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import sqlite3
-import zipfile
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -24,7 +22,6 @@ from shardlab.errors import UnknownSubmission
 from shardlab.judge.judgement import Judgement
 
 FILE = "practice.db"
-EXPORT_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -89,12 +86,30 @@ class Draft:
     saved_when: str  # UTC
 
 
+@dataclass(frozen=True, kw_only=True)
+class PracticeSnapshot:
+    """What a page shows of one person's work: all of one moment, read at once."""
+
+    progress: Mapping[str, Progress]  # by slug
+    latest_problem: str | None  # the one that was started last
+    submissions: tuple[Submission, ...] = ()  # of one problem, oldest first
+    drafts: Mapping[str, Draft] = field(default_factory=dict)  # of the names that were requested
+
+    def progress_of(self, problem: str) -> Progress:
+        """Return the progress with one problem."""
+        return self.progress.get(problem, Progress(problem))
+
+
 class PracticeStore(Protocol):
     """One person's submissions, progress and drafts in one catalogue."""
 
     @property
     def folder(self) -> Path:
         """Return the folder of the database: a submission must not be able to read it."""
+
+    @property
+    def catalogue(self) -> str:
+        """Return the catalogue that the problems are of; empty for shardlab's own."""
 
     def add_submission(
         self, problem: str, content_version: int, source: bytes, *, kind: str, seed: int
@@ -125,6 +140,11 @@ class PracticeStore(Protocol):
     def latest_problem(self) -> str | None:
         """Return the problem that was started last; None before the first."""
 
+    def load_snapshot(
+        self, problem: str | None = None, drafts: Sequence[str] = ()
+    ) -> PracticeSnapshot:
+        """Return progress, the submissions of one problem and some drafts, in one transaction."""
+
     def record_start(self, problem: str, path: Path | None = None) -> None:
         """Store the time, and the path of a solution file if there is one."""
 
@@ -136,6 +156,9 @@ class PracticeStore(Protocol):
 
     def save_draft(self, problem: str, source: str) -> Draft:
         """Replace the draft of a problem."""
+
+    def replace_draft(self, seen: Draft | None, problem: str, source: str) -> Draft | None:
+        """Replace the draft that was seen; None if another one is there by now."""
 
     def load_draft(self, problem: str) -> Draft | None:
         """Return the draft of a problem; None if there is none."""
@@ -211,27 +234,32 @@ class ProgressStore:
 
     def list_submissions(self, problem: str | None = None) -> tuple[Submission, ...]:
         """Return all submissions, or those of one problem, oldest first."""
-        with connect(self.path) as connection:
-            rows = connection.execute(
-                f"{_SELECT_SUBMISSIONS} WHERE catalogue = ? AND coalesce(?, problem) = problem"
-                " ORDER BY number",
-                (self.catalogue, problem),
-            )
-            return tuple(_submission_of_row(row) for row in rows)
+        with connect(self.path, is_read=True) as connection:
+            return self._select_submissions(connection, problem)
+
+    def _select_submissions(
+        self, connection: sqlite3.Connection, problem: str | None
+    ) -> tuple[Submission, ...]:
+        rows = connection.execute(
+            f"{_SELECT_SUBMISSIONS} WHERE catalogue = ? AND coalesce(?, problem) = problem"
+            " ORDER BY number",
+            (self.catalogue, problem),
+        )
+        return tuple(_submission_of_row(row) for row in rows)
 
     def get_submission(self, number: int) -> Submission:
         """Return one submission. Raises `UnknownSubmission`."""
-        with connect(self.path) as connection:
+        with connect(self.path, is_read=True) as connection:
             return _submission_of_row(self._fetch_row(connection, _SELECT_SUBMISSIONS, number))
 
     def load_source(self, number: int) -> bytes:
         """Return the source of a submission, byte for byte. Raises `UnknownSubmission`."""
-        with connect(self.path) as connection:
+        with connect(self.path, is_read=True) as connection:
             return zlib.decompress(self._fetch_row(connection, _SELECT_SOURCE, number)[0])
 
     def load_judgement(self, number: int) -> Judgement | None:
         """Return the judgement of a submission; None if it is not judged. Raises likewise."""
-        with connect(self.path) as connection:
+        with connect(self.path, is_read=True) as connection:
             row = self._fetch_row(connection, _SELECT_JUDGEMENT, number)
         return decode_judgement(row[0])
 
@@ -252,9 +280,12 @@ class ProgressStore:
 
     def load_progress(self) -> Mapping[str, Progress]:
         """Return the progress of every problem that was started or attempted, by slug."""
-        with connect(self.path) as connection:
-            rows = connection.execute(_SELECT_PROGRESS, {"catalogue": self.catalogue})
-            return {row[0]: Progress(*row) for row in rows}
+        with connect(self.path, is_read=True) as connection:
+            return self._select_progress(connection)
+
+    def _select_progress(self, connection: sqlite3.Connection) -> Mapping[str, Progress]:
+        rows = connection.execute(_SELECT_PROGRESS, {"catalogue": self.catalogue})
+        return {row[0]: Progress(*row) for row in rows}
 
     def progress_of(self, problem: str) -> Progress:
         """Return the progress with one problem."""
@@ -262,13 +293,29 @@ class ProgressStore:
 
     def latest_problem(self) -> str | None:
         """Return the problem that was started last; None before the first."""
-        with connect(self.path) as connection:
-            row = connection.execute(
-                "SELECT problem FROM progress WHERE catalogue = ? AND started != ''"
-                " ORDER BY started DESC, rowid DESC LIMIT 1",
-                (self.catalogue,),
-            ).fetchone()
-            return None if row is None else str(row[0])
+        with connect(self.path, is_read=True) as connection:
+            return self._select_latest(connection)
+
+    def _select_latest(self, connection: sqlite3.Connection) -> str | None:
+        row = connection.execute(
+            "SELECT problem FROM progress WHERE catalogue = ? AND started != ''"
+            " ORDER BY started DESC, rowid DESC LIMIT 1",
+            (self.catalogue,),
+        ).fetchone()
+        return None if row is None else str(row[0])
+
+    def load_snapshot(
+        self, problem: str | None = None, drafts: Sequence[str] = ()
+    ) -> PracticeSnapshot:
+        """Return progress, the submissions of one problem and some drafts, in one transaction."""
+        with connect(self.path, is_read=True) as connection:
+            stored_drafts = [self._select_draft(connection, name) for name in drafts]
+            return PracticeSnapshot(
+                progress=self._select_progress(connection),
+                latest_problem=self._select_latest(connection),
+                submissions=self._select_submissions(connection, problem) if problem else (),
+                drafts={draft.problem: draft for draft in stored_drafts if draft is not None},
+            )
 
     def record_start(self, problem: str, path: Path | None = None) -> None:
         """Store the time, and the path of a solution file; the browser's editor has none."""
@@ -309,21 +356,36 @@ class ProgressStore:
         """Replace the draft of a problem."""
         draft = Draft(problem, source, utc_now())
         with connect(self.path) as connection:
-            connection.execute(
-                "INSERT INTO draft VALUES (?, ?, ?, ?) ON CONFLICT (catalogue, problem)"
-                " DO UPDATE SET source = excluded.source, saved = excluded.saved",
-                (self.catalogue, problem, source, draft.saved_when),
-            )
+            self._write_draft(connection, draft)
+        return draft
+
+    def _write_draft(self, connection: sqlite3.Connection, draft: Draft) -> None:
+        connection.execute(
+            "INSERT INTO draft VALUES (?, ?, ?, ?) ON CONFLICT (catalogue, problem)"
+            " DO UPDATE SET source = excluded.source, saved = excluded.saved",
+            (self.catalogue, draft.problem, draft.source, draft.saved_when),
+        )
+
+    def replace_draft(self, seen: Draft | None, problem: str, source: str) -> Draft | None:
+        """Replace the draft that was seen; None if another one is there by now."""
+        draft = Draft(problem, source, utc_now())
+        with connect(self.path) as connection:
+            if self._select_draft(connection, problem) != seen:
+                return None
+            self._write_draft(connection, draft)
         return draft
 
     def load_draft(self, problem: str) -> Draft | None:
         """Return the draft of a problem; None if there is none."""
-        with connect(self.path) as connection:
-            row = connection.execute(
-                "SELECT problem, source, saved FROM draft WHERE catalogue = ? AND problem = ?",
-                (self.catalogue, problem),
-            ).fetchone()
-            return None if row is None else Draft(*row)
+        with connect(self.path, is_read=True) as connection:
+            return self._select_draft(connection, problem)
+
+    def _select_draft(self, connection: sqlite3.Connection, problem: str) -> Draft | None:
+        row = connection.execute(
+            "SELECT problem, source, saved FROM draft WHERE catalogue = ? AND problem = ?",
+            (self.catalogue, problem),
+        ).fetchone()
+        return None if row is None else Draft(*row)
 
     def delete_draft(self, problem: str) -> None:
         """Remove the draft of a problem."""
@@ -336,41 +398,15 @@ class ProgressStore:
 
     def export_data(self) -> dict[str, Any]:
         """Return progress and every submission with its source and its judgement."""
+        from shardlab.course.practice_export import export_practice
+
         return export_practice(self, self.catalogue)
 
     def write_zip(self, file: Path | IO[bytes]) -> None:
         """Write `practice.json`, and each submission as a file of its own, byte for byte."""
+        from shardlab.course.practice_export import write_practice_zip
+
         write_practice_zip(self, file)
-
-
-def export_practice(store: PracticeStore, catalogue: str) -> dict[str, Any]:
-    """Return progress and every submission of a store with its source and its judgement."""
-    submissions = []
-    for submission in store.list_submissions():
-        judgement = store.load_judgement(submission.number)
-        submissions.append(
-            {
-                **submission.to_json(),
-                **_source_json(store.load_source(submission.number)),
-                "judgement": None if judgement is None else judgement.to_json(),
-            }
-        )
-    return {
-        "format_version": EXPORT_VERSION,
-        "catalogue": catalogue,
-        "progress": [progress.to_json() for progress in store.load_progress().values()],
-        "submissions": submissions,
-    }
-
-
-def write_practice_zip(store: PracticeStore, file: Path | IO[bytes]) -> None:
-    """Write `practice.json`, and each submission as a file of its own, byte for byte."""
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("practice.json", json.dumps(store.export_data(), indent=2))
-        for submission in store.list_submissions():
-            label = f"{submission.kind}-{submission.code or 'not-judged'}"
-            name = f"{submission.problem}/{submission.number:05}-{label}.py"
-            archive.writestr(name, store.load_source(submission.number))
 
 
 def open_store(folder: Path | None = None, catalogue: str = "") -> ProgressStore:
@@ -420,14 +456,6 @@ def decode_judgement(body: bytes | None) -> Judgement | None:
         return Judgement.from_json(json.loads(zlib.decompress(body)))
     except (zlib.error, ValueError, KeyError, TypeError):
         return None
-
-
-def _source_json(source: bytes) -> dict[str, str]:
-    """Return a source as text, or as base64 if it is not UTF-8, so that no byte is lost."""
-    try:
-        return {"source": source.decode("utf-8")}
-    except UnicodeDecodeError:
-        return {"source_base64": base64.b64encode(source).decode()}
 
 
 def utc_now() -> str:

@@ -9,7 +9,7 @@ from shardlab.catalogue.problem import Problem
 from shardlab.catalogue.tracks import Catalogue, load_catalogue
 from shardlab.course.progress import ProblemProgress, list_progress, next_problem
 from shardlab.course.solution_file import default_path, write_starter
-from shardlab.course.store import PracticeStore, open_store
+from shardlab.course.store import PracticeSnapshot, PracticeStore, Progress, open_store
 from shardlab.errors import StoreError
 from shardlab.sandbox.process import Level, SandboxPool
 
@@ -48,10 +48,7 @@ class Workbook:
 
     def current_slug(self) -> str:
         """Return the problem that was started last; before the first, the next one."""
-        latest = self.store.latest_problem()
-        if latest in self.catalogue.slugs:
-            return str(latest)
-        return self.next_slug() or self.catalogue.slugs[0]
+        return current_slug(self.catalogue, self.store.load_snapshot())
 
     def next_slug(self, after: str | None = None) -> str | None:
         """Return the next problem that is open and not solved; None if all are solved."""
@@ -120,13 +117,11 @@ class Workbook:
 
     def used_hints(self, problem: Problem) -> tuple[Hint, ...]:
         """Return the hints that were shown before, in order."""
-        texts = problem.hints[: self.store.progress_of(problem.slug).hints]
-        return tuple(Hint(n, len(problem.hints), text) for n, text in enumerate(texts, 1))
+        return used_hints(problem, self.store.progress_of(problem.slug))
 
     def has_solution_access(self, problem: Problem) -> bool:
         """Return whether the solution is shown: after a pass, or after the second request."""
-        progress = self.store.progress_of(problem.slug)
-        return progress.is_solved or progress.solution_requests >= _SOLUTION_REQUESTS
+        return has_solution_access(self.store.progress_of(problem.slug))
 
     def request_solution(self, problem: Problem) -> str | None:
         """Return the reference solution after a pass, or at the second request; else None."""
@@ -147,6 +142,24 @@ class Workbook:
         # The catalogue has the reference solutions, the store the seeds of the hidden cases.
         hidden = [self.catalogue.folder, self.store.folder]
         return open_worker_pool(level, hidden, at_least=level or "C")
+
+
+def current_slug(catalogue: Catalogue, snapshot: PracticeSnapshot) -> str:
+    """Return the problem that was started last; before the first, the next one."""
+    if snapshot.latest_problem in catalogue.slugs:
+        return str(snapshot.latest_problem)
+    return next_problem(catalogue, snapshot.progress) or catalogue.slugs[0]
+
+
+def used_hints(problem: Problem, progress: Progress) -> tuple[Hint, ...]:
+    """Return the hints that were shown before, in order."""
+    texts = problem.hints[: progress.hints]
+    return tuple(Hint(n, len(problem.hints), text) for n, text in enumerate(texts, 1))
+
+
+def has_solution_access(progress: Progress) -> bool:
+    """Return whether the solution is shown: after a pass, or after the second request."""
+    return progress.is_solved or progress.solution_requests >= _SOLUTION_REQUESTS
 
 
 def open_workbook(folder: str | Path | None = None) -> Workbook:

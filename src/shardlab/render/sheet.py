@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from html import escape
 from textwrap import wrap
 
+from shardlab.render.palette import Color
 from shardlab.render.terminal import Line, Span
 
 _GAP = 2  # spaces between columns
@@ -49,6 +50,7 @@ class Row:
     notes: tuple[str, ...] = ()
     is_faint: bool = False
     heading: str = ""
+    bar_color: Color | None = None  # of its bar, where a color has a meaning: a mesh axis
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,8 @@ def section_lines(section: Section, width: int) -> Iterator[Line]:
     if section.table is not None:
         yield from _table_lines(section.table, width)
     for paragraph in section.lines:
-        for n, line in enumerate(wrap(paragraph, width - 4)):
+        # Not at hyphens: a flag such as --num-layers must stay one word to copy.
+        for n, line in enumerate(wrap(paragraph, width - 4, break_on_hyphens=False)):
             yield [Span(text=f"  {'  ' if n else ''}{line}")]
 
 
@@ -181,12 +184,17 @@ STYLE = (
     ".shardlab .n{text-align:right;font-variant-numeric:tabular-nums}"
     ".shardlab tr.faint>*,.shardlab .beneath{opacity:.7}"
     ".shardlab tr>.b{opacity:.4;letter-spacing:-.06em}"
+    ".shardlab tr>.b.h{opacity:1}"
     ".shardlab .beneath{white-space:normal;padding-left:1.4em}"
     ".shardlab tr:has(>.beneath){border-top:0}"
     ".shardlab h4{margin:1.1em 0 .3em;font-size:1.05em;font-weight:600}"
     ".shardlab p{margin:.1em 0}.shardlab .wide{overflow-x:auto;margin:.5em 0;max-width:100%}"
     ".shardlab .c,.shardlab code,.shardlab pre"
     "{font-family:ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;font-size:.93em}"
+    # A narrow screen: figures say what bars do, and pictures scroll less far.
+    "@media (max-width:640px){.shardlab tr>.b{display:none}"
+    ".shardlab th,.shardlab td{padding-right:.7em}"
+    ".shardlab .wide>svg{max-width:52em;height:auto}}"
     "</style>"
 )
 
@@ -233,12 +241,17 @@ def _table_html(table: Table, title: str) -> str:
 
 
 def _head_html(column: Column) -> str:
-    css_number = ' class="n"' if column.is_number else ""
+    css_number = ' class="n"' if column.is_number else ' class="b"' if column.is_bar else ""
     return (
         f'<th scope="col"{css_number}>{escape(column.head)}</th>'
         if column.head
         else f"<td{css_number}></td>"
     )
+
+
+def _bar_attributes(color: Color) -> str:
+    # Strong on either paper; a page without light-dark() shows the value of light paper.
+    return f' class="b h" style="color:{color.light};color:light-dark({color.light},{color.dark})"'
 
 
 def _row_html(row: Row, columns: Sequence[Column]) -> str:
@@ -250,7 +263,8 @@ def _row_html(row: Row, columns: Sequence[Column]) -> str:
     for index, (cell, column) in enumerate(zip(row.cells, columns, strict=True)):
         is_code = column.is_code and not row.is_faint
         css_number = ' class="n"' if column.is_number else ' class="c"' if is_code else ""
-        css_number = ' class="b"' if column.is_bar else css_number
+        if column.is_bar:
+            css_number = ' class="b"' if row.bar_color is None else _bar_attributes(row.bar_color)
         # A row header needs text: screen readers announce it before every cell of the row.
         tag = "th" if not index and cell else "td"
         scope = ' scope="row"' if tag == "th" else ""

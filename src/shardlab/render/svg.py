@@ -123,13 +123,15 @@ def draw_keys(
     y: float,
     right: float,
     textures: Sequence[Texture] = (),
+    *,
+    min_right: float = 420.0,
 ) -> float:
     """Draw what hues and textures mean; return the y position below."""
     widths = [_key_width(key) for key in keys]
     widths += [text_width(TEXTURE_TEXTS[texture]) + 46 for texture in textures]
     if not widths:
         return y
-    places = list(flow_entries(widths, MARGIN, max(right, 420.0)))
+    places = list(flow_entries(widths, MARGIN, max(right, min_right)))
     for key, (x, line) in zip(keys, places, strict=False):
         _draw_key(canvas, key, x, y + 4 + LINE_HEIGHT * 1.25 * line)
     for texture, (x, line) in zip(textures, places[len(keys) :], strict=True):

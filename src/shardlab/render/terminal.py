@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 DEFAULT_WIDTH = 100
 # A texture is a sign at the end of the first line: terminals cannot hatch, logs have no color.
-_TEXTURE_SIGNS: dict[Texture, str] = {"replica": "╱", "partial": "Σ", "wrong": "≠"}
+TEXTURE_SIGNS: dict[Texture, str] = {"replica": "╱", "partial": "Σ", "wrong": "≠"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ def draw_picture(picture: Picture, width: int) -> Iterator[Line]:
         yield [Span(text=line, is_strong=True)]
     for fact in picture.facts:
         yield from ([Span(text=line)] for line in wrap(fact, width))
-    yield from _draw_keys(picture.keys, width)
+    yield from draw_keys(picture.keys, width)
     for grid in picture.grids:
         yield []
         yield [Span(text=grid.title, is_strong=True)]
@@ -85,11 +85,11 @@ def draw_picture(picture: Picture, width: int) -> Iterator[Line]:
         for line in wrap(grid.caption, width):
             yield [Span(text=line, is_faint=True)]
     for texture in grid_textures(picture.grids):
-        text = f"{_TEXTURE_SIGNS[texture]} {TEXTURE_TEXTS[texture]}"
+        text = f"{TEXTURE_SIGNS[texture]} {TEXTURE_TEXTS[texture]}"
         yield from ([Span(text=line, is_faint=True)] for line in wrap(text, width))
 
 
-def _draw_keys(keys: Sequence[AxisKey], width: int) -> Iterator[Line]:
+def draw_keys(keys: Sequence[AxisKey], width: int) -> Iterator[Line]:
     """Yield what each mesh axis does, its name in its hue."""
     line: Line = []
     for key in keys:
@@ -145,7 +145,7 @@ def _draw_cell_line(cell: Cell, n: int, width: int) -> Iterator[Span]:
     first, *others = cell.paint.colors
     if cell.paint.texture == "wrong":
         first, others = WRONG, []
-    sign = _TEXTURE_SIGNS.get(cell.paint.texture, "") if n == 0 else ""
+    sign = TEXTURE_SIGNS.get(cell.paint.texture, "") if n == 0 else ""
     room = width - len(sign) - len(others)
     yield Span(text=f" {text:<{room}}{sign}{'' if others else ' '}", fill=first)
     for number, color in enumerate(others):
@@ -174,7 +174,7 @@ def _extra_width(cell: Cell, n: int) -> int:
     """Return the columns that a cell needs beside its text: for its sign and its swatches."""
     if cell.paint is None:
         return 0
-    has_sign = n == 0 and cell.paint.texture in _TEXTURE_SIGNS
+    has_sign = n == 0 and cell.paint.texture in TEXTURE_SIGNS
     return (2 if has_sign else 0) + (len(cell.paint.colors) if len(cell.paint.colors) > 1 else 0)
 
 
