@@ -43,6 +43,42 @@ const common = {
 
 const styleSheets = ["visual.css", "site.css", "debugger.css"].map((name) => join(root, "../src/shardlab/server/static", name));
 
+// What a licence must allow to be shipped here, and a sentence that its text has.
+const LICENCES = new Map([
+  ["MIT", "Permission is hereby granted, free of charge"],
+  ["BSD-0-Clause", "Permission to use, copy, modify, and/or distribute this software for any"],
+  ["OFL-1.1", "SIL Open Font License, Version 1.1"],
+]);
+
+/** The packages whose code is in the files of a build, from esbuild's own list of inputs. */
+function bundledPackages(metafile) {
+  const names = new Set();
+  for (const { inputs } of Object.values(metafile.outputs)) {
+    for (const [path, { bytesInOutput }] of Object.entries(inputs)) {
+      const match = /node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(path);
+      if (match && bytesInOutput > 0) names.add(match[1]);
+    }
+  }
+  return [...names].sort();
+}
+
+/** Name, version, licence and its full text of each package; the build fails if one of them is missing. */
+function licenceNotices(names) {
+  const byText = new Map();
+  for (const name of names) {
+    const folder = join(root, "node_modules", name);
+    const { version, license } = JSON.parse(readFileSync(join(folder, "package.json"), "utf-8"));
+    const file = readdirSync(folder).find((entry) => /^licen[cs]e(\.(md|txt))?$/i.test(entry));
+    if (!file) throw new Error(`${name} has no licence file`);
+    const text = readFileSync(join(folder, file), "utf-8").replace(/\r\n/g, "\n").trim();
+    const sentence = LICENCES.get(license);
+    if (!sentence) throw new Error(`${name} has the licence ${license}: decide whether it can be shipped`);
+    if (!text.replace(/\s+/g, " ").includes(sentence)) throw new Error(`${name}: ${file} is not the text of ${license}`);
+    byText.set(text, [...(byText.get(text) ?? []), `${name} ${version} (${license})`]);
+  }
+  return [...byText].map(([text, packages]) => `${packages.join("\n")}\n\n${text}\n`).join(`\n${"-".repeat(78)}\n\n`);
+}
+
 async function buildTests() {
   const tests = listFiles(join(root, "src")).filter((path) => /\.test\.tsx?$/.test(path));
   await esbuild.build({
@@ -59,7 +95,7 @@ async function buildPages() {
   rmSync(output, { recursive: true, force: true });
   mkdirSync(output, { recursive: true });
   const entries = listFiles(join(root, "src/entries")).filter((path) => /\.tsx?$/.test(path));
-  await esbuild.build({
+  const pages = await esbuild.build({
     ...common,
     entryPoints: entries,
     outdir: output,
@@ -67,17 +103,25 @@ async function buildPages() {
     chunkNames: "chunk-[hash]",
     splitting: true,
     minify: true,
-    legalComments: "none",
+    legalComments: "none", // third-party-licenses.txt has the full texts
+    metafile: true,
   });
   // One file without imports: the offline page of a recording has it inline.
-  await esbuild.build({
+  const offline = await esbuild.build({
     ...common,
     entryPoints: [join(root, "src/offline/recording_page.tsx")],
     outfile: join(output, "recording_page.js"),
     format: "iife",
     minify: true,
     legalComments: "none",
+    metafile: true,
   });
+  const fontPackages = FONTS.map(([family]) => `@fontsource-variable/${family}`);
+  const packages = new Set([...bundledPackages(pages.metafile), ...bundledPackages(offline.metafile), ...fontPackages]);
+  const title = "The browser code of shardlab contains these packages, each under its own licence.\n\n";
+  writeFileSync(join(output, "third-party-licenses.txt"), title + licenceNotices([...packages].sort()));
+  // The offline page has its script inline, and so the licences of what is in it.
+  writeFileSync(join(output, "recording_page-licenses.txt"), licenceNotices(bundledPackages(offline.metafile)));
   // Its style, likewise: the tokens and frames of the pages, then the viewer's own. A file that must not load anything
   // has no web fonts; the system's take their place.
   const css = styleSheets.map((path) => readFileSync(path, "utf-8")).join("\n").replace(/@font-face\s*\{[^}]*\}/g, "");

@@ -54,11 +54,18 @@ function csrfToken(): string {
 }
 
 async function request(path: string, body?: unknown): Promise<unknown> {
-  const response = await fetch(path, {
-    ...(body === undefined ? {} : { method: "POST", body: JSON.stringify(body) }),
-    headers: { accept: "application/json", ...(body === undefined ? {} : { "content-type": "application/json", "x-csrf-token": csrfToken() }) },
-  });
-  const text = await response.text();
+  let response: Response;
+  let text: string;
+  try {
+    response = await fetch(path, {
+      ...(body === undefined ? {} : { method: "POST", body: JSON.stringify(body) }),
+      headers: { accept: "application/json", ...(body === undefined ? {} : { "content-type": "application/json", "x-csrf-token": csrfToken() }) },
+    });
+    text = await response.text();
+  } catch {
+    // The browser's own sentence, such as "Failed to fetch", does not say what failed.
+    throw new ApiError("The server does not answer. Your program is still in the editor.", "", "check that shardlab serve runs, then try again.", 0);
+  }
   let parsed: unknown = null;
   try {
     parsed = text ? JSON.parse(text) : null;
@@ -99,15 +106,15 @@ export async function startRecording(body: RecordingRequest): Promise<Job> {
   return (await request("/api/v1/recordings", body)) as Job;
 }
 
-/** Resolve with the job once it has ended. */
-export function followJob(job: Job, onUpdate: (job: Job) => void): Promise<Job> {
+/** Resolve with the job once it has ended. `onSilence` is called while the server does not answer. */
+export function followJob(job: Job, onUpdate: (job: Job) => void, onSilence: () => void = () => undefined): Promise<Job> {
   return new Promise((resolve) => {
+    const update = (newer: Job) => {
+      onUpdate(newer);
+      if (hasEnded(newer)) resolve(newer);
+    };
     if (hasEnded(job)) resolve(job);
-    else
-      watchJob(job.id, (update) => {
-        onUpdate(update);
-        if (hasEnded(update)) resolve(update);
-      });
+    else watchJob(job.id, update, onSilence);
   });
 }
 
@@ -120,7 +127,7 @@ export async function cancelJob(id: Job["id"]): Promise<void> {
 }
 
 /** Follow a job to its end. Server-sent events; if the stream breaks, one request per second. */
-function watchJob(id: Job["id"], onUpdate: (job: Job) => void): () => void {
+function watchJob(id: Job["id"], onUpdate: (job: Job) => void, onSilence: () => void): () => void {
   const events = new EventSource(`/api/v1/jobs/${id}/events`);
   let isClosed = false;
   let timer: ReturnType<typeof setTimeout> | undefined;
@@ -140,6 +147,7 @@ function watchJob(id: Job["id"], onUpdate: (job: Job) => void): () => void {
       update((await request(`/api/v1/jobs/${id}`)) as Job);
     } catch {
       // The server may be restarting; jobs are durable, so ask again.
+      if (!isClosed) onSilence();
     }
     if (!isClosed) timer = setTimeout(poll, 1000);
   };
@@ -153,13 +161,30 @@ function watchJob(id: Job["id"], onUpdate: (job: Job) => void): () => void {
   return close;
 }
 
+const RECORDING_FIX = "choose a file that shardlab run --record or the menu Share and export wrote.";
+
 /** Read a recording from a file, also a compressed one. */
 export async function readRecordingFile(file: File): Promise<Recording> {
   const isCompressed = file.name.endsWith(".gz");
-  const stream = isCompressed ? file.stream().pipeThrough(new DecompressionStream("gzip")) : file.stream();
-  const text = await new Response(stream).text();
-  const recording = JSON.parse(text) as Recording;
-  if (recording.format !== "shardlab-recording") throw new Error(`${file.name} is not a recording of shardlab.`);
-  if (recording.version !== 1) throw new Error(`${file.name} has format version ${recording.version}; this page reads version 1.`);
+  let recording: Recording | null;
+  try {
+    const stream = isCompressed ? file.stream().pipeThrough(new DecompressionStream("gzip")) : file.stream();
+    recording = JSON.parse(await new Response(stream).text()) as Recording | null;
+  } catch {
+    throw new ApiError(`${file.name} cannot be read: it is damaged, or it is not ${isCompressed ? "a compressed recording" : "JSON"}.`, "", RECORDING_FIX, 0);
+  }
+  if (recording?.format !== "shardlab-recording") throw new ApiError(`${file.name} is not a recording of shardlab.`, "", RECORDING_FIX, 0);
+  if (recording.version !== 1 && recording.version !== 2) throw new ApiError(`${file.name} has format version ${(recording as { version: unknown }).version}; this page reads versions 1 and 2.`, "", RECORDING_FIX, 0);
   return recording;
+}
+
+/** Read a program from a file; anything but text is not put into the editor. */
+export async function readProgramFile(file: File): Promise<string> {
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+    if (!text.includes("\0")) return text;
+  } catch {
+    // Not UTF-8: the same sentence.
+  }
+  throw new ApiError(`${file.name} is not a text file.`, "", "open a Python program (.py) or a recording (.json, .json.gz).", 0);
 }

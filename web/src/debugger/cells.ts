@@ -52,6 +52,27 @@ function readItem(view: DataView, offset: number, kind: string): number {
   }
 }
 
+/** How many rows one index of the leading dimensions takes where a recording folds them into rows; 0 if it does not. */
+export function rowsPerSlice(shape: number[], grid: Grid): number {
+  const folded = shape.slice(0, -1).reduce((product, size) => product * size, 1);
+  return shape.length > 2 && grid.rows === folded ? shape[shape.length - 2]! : 0;
+}
+
+/** "[1, 0, 2, 5]": the index of a cell in the array. Null if its rows are blocks of several. */
+export function cellIndex(shape: number[], grid: Grid, row: number, column: number): number[] | null {
+  if (shape.length === 0) return [];
+  if (shape.length === 1) return [column];
+  if (shape.length === 2) return [row, column];
+  if (rowsPerSlice(shape, grid) === 0) return null;
+  const index: number[] = [column];
+  let rest = row;
+  for (let dim = shape.length - 2; dim >= 0; dim -= 1) {
+    index.unshift(rest % shape[dim]!);
+    rest = Math.floor(rest / shape[dim]!);
+  }
+  return index;
+}
+
 /** The last two dimensions as rows and columns, at one index of each leading dimension. */
 export function sliceGrid(numbers: ArrayLike<number>, shape: number[], leading: number[] = []): Grid {
   const columns = shape.length > 0 ? shape[shape.length - 1]! : 1;

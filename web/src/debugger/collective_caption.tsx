@@ -1,10 +1,12 @@
 // Below the stage at a collective: what it is, what it costs, and the stepper through its hops.
 
+import { hopTransfers } from "../shared/hop_schedule.ts";
 import { parseDevices } from "../shared/recording.ts";
 import { formatBytes, formatSeconds, plural } from "./format.ts";
+import { phaseText } from "./collective_overview.tsx";
 import { transferText } from "./hop_state.ts";
 import { resultHop } from "./navigation.ts";
-import { MANY_DEVICES, useDebugger } from "./state.ts";
+import { LARGE_GROUP, useDebugger } from "./state.ts";
 
 export function CollectiveCaption() {
   const state = useDebugger();
@@ -24,8 +26,9 @@ export function CollectiveCaption() {
   if (collective === null || state.isHidden.value) return null;
   const last = resultHop(step);
   const { hop } = state.position.value;
-  const group = collective.groups[state.selectedGroup.value] ?? collective.groups[0] ?? [];
-  const transfer = hop >= 1 && hop < last ? collective.hops[hop - 1]?.[0] : undefined;
+  const group = state.collectiveGroup.value;
+  const transfers = hop >= 1 && hop < last ? hopTransfers(collective, hop) : [];
+  const transfer = transfers[0];
   return (
     <div class="dbg-caption">
       <p class="dbg-facts">
@@ -42,17 +45,17 @@ export function CollectiveCaption() {
             <input type="range" min={0} max={last} value={hop} aria-valuetext={hopLabel(hop, last)} onInput={(event) => state.goTo(state.position.value.step, Number(event.currentTarget.value))} />
           </label>
           <span class="dbg-hop-label">{hopLabel(hop, last)}</span>
-          {run.deviceCount > MANY_DEVICES && collective.groups.length > 1 && (
+          {state.showsOneGroup.value && collective.groups.length > 1 && (
             <label class="dbg-select"><span>Group</span>
               <select value={state.selectedGroup.value} onChange={(event) => (state.selectedGroup.value = Number(event.currentTarget.value))}>
-                {collective.groups.map((members, index) => <option key={index} value={index}>{members[0]}, {members[1]}, {"\u2026"}</option>)}
+                {collective.groups.map((members, index) => <option key={index} value={index}>{index + 1} of {collective.n_groups}: {members[0]}, {members[1]}, {"\u2026"}</option>)}
               </select>
             </label>
           )}
-          <span class="dbg-transfer">{transfer ? `${transferText(transfer, group, collective)}${(collective.hops[hop - 1]?.length ?? 0) > 1 ? "; the others likewise" : ""}` : hop === 0 ? "Step forward to move the blocks." : "Every device has its result."}</span>
+          <span class="dbg-transfer">{transfer && collective.group_size > LARGE_GROUP ? phaseText(collective, hop) : transfer ? `${transferText(transfer, group, collective)}${transfers.length > 1 ? "; the others likewise" : ""}` : hop === 0 ? "Step forward to move the blocks." : "Every device has its result."}</span>
         </div>
       )}
-      {collective.hops_shown < collective.n_hops && <p class="muted">The first {collective.hops_shown} of {collective.n_hops} hops are shown.</p>}
+      {last === 0 && collective.group_size > 1 && <p class="muted">The compiler chooses who sends to whom: the hops are not shown.</p>}
     </div>
   );
 }

@@ -3,7 +3,7 @@
 import { axisColor, cellColors, TEXTURES } from "../shared/palette.ts";
 import type { Value } from "../shared/recording.ts";
 import { heatIndex, needsLightText, type CanvasTheme } from "./canvas_theme.ts";
-import { differingCells, type Grid } from "./cells.ts";
+import { differingCells, rowsPerSlice, type Grid } from "./cells.ts";
 import { formatNumber } from "./format.ts";
 import { groupLabel, type LoadedRecording } from "./loaded_recording.ts";
 import { deviceCoordinates, type MeshGrid } from "./mesh_grid.ts";
@@ -177,6 +177,7 @@ export class TilePainter {
     context.imageSmoothingEnabled = false;
     context.drawImage(this.heatImage(tile.group, grid), tile.x, top, layout.tileWidth, height);
     if (Math.min(cellWidth, cellHeight) * view.scale >= 10) this.paintCellLines(tile, grid, top, height);
+    this.paintSliceLines(tile, grid, top, height);
     // Below the numbers, so that they stay sharp.
     if (value.partial_over.length > 0) this.fillTexture("partial", tile.x, top, layout.tileWidth, height);
     const hasNumbers = cellWidth * view.scale >= 25 && cellHeight * view.scale >= 13;
@@ -216,6 +217,18 @@ export class TilePainter {
       context.fillRect(tile.x, top + (row * height) / grid.rows - width / 2, layout.tileWidth, width);
     }
     context.globalAlpha = 1;
+  }
+
+  /** Arrays of rank 3 and more are drawn as rows: a gap parts one index of the leading dimensions from the next. */
+  private paintSliceLines(tile: Tile, grid: Grid, top: number, height: number): void {
+    const { context, layout, theme, value, view } = this.request;
+    const slice = rowsPerSlice(value.shape, grid);
+    if (slice === 0 || ((slice * height) / grid.rows) * view.scale < 6) return;
+    const gap = 2 / Math.max(1, view.scale);
+    context.fillStyle = theme.panel;
+    for (let row = slice; row < grid.rows; row += slice) {
+      context.fillRect(tile.x, top + (row * height) / grid.rows - gap / 2, layout.tileWidth, gap);
+    }
   }
 
   /** The heat map of a group as an image of one pixel per number, scaled up by the canvas. */
@@ -258,11 +271,8 @@ export class TilePainter {
     const { context, layout, theme } = this.request;
     const top = tile.y + layout.headerHeight;
     const height = layout.tileHeight - layout.headerHeight;
-    context.save();
-    context.globalAlpha = 0.94;
     context.fillStyle = isWaiting ? theme.badSoft : theme.sunken;
     context.fillRect(tile.x + 1, top, layout.tileWidth - 2, height - 1);
-    context.restore();
     context.fillStyle = isWaiting ? theme.bad : theme.muted;
     context.textAlign = "center";
     context.textBaseline = "middle";

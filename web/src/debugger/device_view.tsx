@@ -4,15 +4,17 @@ import { useSignalEffect, useSignal, type Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { parseDevices, type Value } from "../shared/recording.ts";
 import { readTheme, themeVersion, type CanvasTheme } from "./canvas_theme.ts";
+import { CollectiveOverview } from "./collective_overview.tsx";
+import { cellIndex } from "./cells.ts";
 import { DeviceTable } from "./device_table.tsx";
 import { TilePainter, type View } from "./device_painter.ts";
 import { formatNumber } from "./format.ts";
 import { HopPainter } from "./hop_painter.ts";
-import { collectiveKind, hopStates, type CollectiveKind, type GroupState } from "./hop_state.ts";
+import { collectiveKind, type CollectiveKind } from "./hop_state.ts";
 import { coordinateText } from "./mesh_grid.ts";
 import { Minimap } from "./minimap.tsx";
 import { resultHop } from "./navigation.ts";
-import { MANY_DEVICES, prefersReducedMotion, useDebugger, type DebuggerState } from "./state.ts";
+import { LARGE_GROUP, MANY_DEVICES, prefersReducedMotion, useDebugger, type DebuggerState } from "./state.ts";
 import { collectiveLayout, tileLayout, type Tile, type TileLayout } from "./tile_layout.ts";
 import { ValueHeader } from "./value_header.tsx";
 import { Predict } from "../shared/predict.tsx";
@@ -36,6 +38,12 @@ function isMidCollective(state: DebuggerState): boolean {
   return step?.collective != null && hop >= 1 && hop < resultHop(step) && state.shown.value.kind === "follow";
 }
 
+/** Whether the hops are drawn as a matrix: in tiles, a chunk would be a line of a few pixels. */
+function showsOverview(state: DebuggerState): boolean {
+  const collective = state.step.value?.collective;
+  return collective != null && isMidCollective(state) && collective.group_size > LARGE_GROUP;
+}
+
 export function effectiveMode(state: DebuggerState): "mesh" | "groups" | "table" {
   const mode = state.mode.value;
   if (mode !== "auto") return mode;
@@ -46,9 +54,8 @@ function currentLayout(state: DebuggerState, value: Value, [width, height]: [num
   const run = state.run.value;
   if (run === null) return null;
   const collective = state.step.value?.collective ?? null;
-  if (collective !== null && isMidCollective(state) && run.deviceCount > MANY_DEVICES) {
-    const group = collective.groups[state.selectedGroup.value] ?? collective.groups[0] ?? [];
-    return collectiveLayout(run, value, group, [width - 2 * MARGIN, height - 2 * MARGIN]);
+  if (collective !== null && isMidCollective(state) && state.showsOneGroup.value) {
+    return collectiveLayout(run, value, state.collectiveGroup.value, [width - 2 * MARGIN, height - 2 * MARGIN]);
   }
   const mode = isMidCollective(state) ? "mesh" : effectiveMode(state) === "groups" ? "groups" : "mesh";
   return tileLayout(run, value, mode, {
@@ -80,6 +87,11 @@ export function DeviceView() {
         <p class="dbg-empty">This step writes no array.</p>
       ) : effectiveMode(state) === "table" ? (
         <DeviceTable run={run} value={value} divergent={state.divergent.value} />
+      ) : showsOverview(state) ? (
+        <>
+          <CollectiveOverview />
+          <div class="dbg-stage-foot"><DeviceLegend state={state} /></div>
+        </>
       ) : (
         <DeviceCanvas leading={leading} />
       )}
@@ -108,7 +120,6 @@ function DeviceCanvas({ leading }: { leading: Signal<number[]> }) {
   const viewport = useSignal<Viewport>(FITTED);
   const hover = useSignal<{ x: number; y: number; text: string[] } | null>(null);
   const theme = useRef<{ version: number; theme: CanvasTheme } | null>(null);
-  const states = useRef<{ step: number; states: GroupState[] } | null>(null);
 
   useEffect(() => {
     const element = frame.current!;
@@ -129,7 +140,7 @@ function DeviceCanvas({ leading }: { leading: Signal<number[]> }) {
     if (layoutShape.current !== shape && viewport.peek().zoom !== 1) viewport.value = FITTED;
     layoutShape.current = shape;
     if (theme.current?.version !== themeVersion.value) theme.current = { version: themeVersion.value, theme: readTheme(element) };
-    paint(state, element, layout, viewFor(layout, viewport.value, width, height), theme.current.theme, leading.value, states);
+    paint(state, element, layout, viewFor(layout, viewport.value, width, height), theme.current.theme, leading.value);
   });
 
   const viewNow = (): [TileLayout, View] | null => {
@@ -194,7 +205,6 @@ function paint(
   view: View,
   theme: CanvasTheme,
   leading: number[],
-  cache: { current: { step: number; states: GroupState[] } | null },
 ): void {
   const ratio = Math.min(3, globalThis.devicePixelRatio || 1);
   if (canvas.width !== Math.round(view.width * ratio) || canvas.height !== Math.round(view.height * ratio)) {
@@ -218,13 +228,9 @@ function paint(
     new TilePainter(request).paint();
     return;
   }
-  const index = state.position.value.step;
-  if (cache.current?.step !== index) cache.current = { step: index, states: hopStates(collective) };
-  const isLarge = run.deviceCount > MANY_DEVICES;
-  const groups = isLarge ? [collective.groups[state.selectedGroup.value] ?? collective.groups[0] ?? []] : collective.groups;
+  const groups = state.showsOneGroup.value ? [state.collectiveGroup.value] : collective.groups;
   const hops = new HopPainter({
     context, theme, run, collective, layout, groups,
-    states: cache.current.states,
     hop: state.position.value.hop,
     progress: state.hopProgress.value,
     isStatic: prefersReducedMotion(),
@@ -311,7 +317,8 @@ function tooltipText(state: DebuggerState, leading: number[], tile: Tile, layout
     const column = Math.floor(((x - tile.x) / layout.tileWidth) * grid.columns);
     const number = grid.numbers[row * grid.columns + column];
     const kind = group?.cells?.of === "block mean" ? "block mean " : "";
-    const place = value.shape.length === 0 ? "" : value.shape.length === 1 ? `[${column}] ` : `[${row}, ${column}] `;
+    const index = cellIndex(value.shape, grid, row, column);
+    const place = index === null || index.length === 0 ? "" : `[${index.join(", ")}] `;
     if (number !== undefined) lines.push(`${kind}${place}${formatNumber(number, 12)}`);
   }
   if (group?.slice) lines.push(`holds [${group.slice.map(([start, stop]) => `${start}:${stop}`).join(", ")}] of the full array`);
@@ -357,16 +364,26 @@ const HOP_LEGENDS: Record<CollectiveKind, string> = {
   permute: "Above the value of each device, below what it receives, in the color of the device that it comes from.",
 };
 
+const OVERVIEW_LEGENDS: Record<CollectiveKind, string> = {
+  reduce: "The stronger a cell, the more devices' shares are in its sum; the strongest is complete. Cells with a dot change in this hop.",
+  reduce_scatter: "The stronger a cell, the more devices' shares are in its sum; the strongest is complete. Cells with a dot change in this hop.",
+  all_gather: "A cell is filled once the chunk is there, in the color of the device that it comes from. Cells with a dot arrive in this hop.",
+  all_to_all: "A cell is filled once the chunk is there, in the color of the device that it comes from. Cells with a dot arrive in this hop.",
+  permute: "A filled cell is a message, in the color of the device that it comes from.",
+};
+
 function DeviceLegend({ state }: { state: DebuggerState }) {
   const value = state.value.value;
   const step = state.step.value;
   if (value === null) return null;
+  if (showsOverview(state)) return <p class="dbg-legend">{OVERVIEW_LEGENDS[collectiveKind(step!.collective!.op)]}</p>;
   if (isMidCollective(state)) {
     return <p class="dbg-legend">{HOP_LEGENDS[collectiveKind(step!.collective!.op)]}</p>;
   }
   return (
     <ul class="dbg-legend">
       {effectiveMode(state) === "groups" && value.groups.length < value.n_groups && <li><strong>{value.groups.length} of {value.n_groups} groups shown</strong></li>}
+      {value.shape.length > 2 && <li>rows: dims 0 to {value.shape.length - 2}, columns: dim {value.shape.length - 1}</li>}
       {value.partial_over.length > 0 && <li><i class="swatch texture-partial" />partial sum over {value.partial_over.join(", ")}</li>}
       {value.groups.some((group) => group.n > 1) && effectiveMode(state) === "mesh" && <li><i class="swatch texture-replica" />copy of another device</li>}
       {value.disagrees && <li><i class="swatch is-bad" />copies that must agree but differ</li>}

@@ -57,10 +57,10 @@ function threeDigits(value: number): string {
   return Math.abs(value) >= 1000 ? String(Math.round(value)) : String(Number(value.toPrecision(3)));
 }
 
-/** The first sentence of a long message, and the rest. JAX's messages can fill the screen. */
-export function splitMessage(message: string): [first: string, rest: string] {
-  if (message.length <= 240) return [message, ""];
+/** The first sentence of a long message, and the complete one. JAX's messages can fill the screen; most are shown as they are. */
+export function splitMessage(message: string): [first: string, full: string] {
+  if (message.length <= 600) return [message, ""];
   const match = /^[^]{20,260}?(?:[.:](?=\s)|\n)/.exec(message);
   const first = match === null ? `${message.slice(0, 200)}\u2026` : match[0].trim().replace(/:$/, ".");
-  return [first, match === null ? message : message.slice(match[0].length).trim()];
+  return [first, message];
 }

@@ -1,12 +1,12 @@
 // Draws the hops of a collective: what each device holds, chunk by chunk, and the chunks on their way.
 
-import { axisColor, neutralColor } from "../shared/palette.ts";
+import { hasResultBuffer, hopTransfers, operandSlot, resultSlot, type Slot } from "../shared/hop_schedule.ts";
 import type { Collective } from "../shared/recording.ts";
 import type { CanvasTheme } from "./canvas_theme.ts";
 import { roundedRect } from "./device_painter.ts";
-import { chunkCount, chunkOf, collectiveKind, type GroupState, type Slot } from "./hop_state.ts";
+import { originColor } from "./holdings_matrix.ts";
+import { chunkCount, chunkOf, collectiveKind } from "./hop_state.ts";
 import type { LoadedRecording } from "./loaded_recording.ts";
-import { deviceCoordinates } from "./mesh_grid.ts";
 import type { Tile, TileLayout } from "./tile_layout.ts";
 
 interface Box {
@@ -22,7 +22,6 @@ export interface HopRequest {
   run: LoadedRecording;
   collective: Collective;
   layout: TileLayout;
-  states: GroupState[];
   /** 1 is the first hop. */
   hop: number;
   progress: number;
@@ -36,27 +35,31 @@ export class HopPainter {
   private readonly tileOf = new Map<number, Tile>();
   private readonly kind;
   private readonly chunks;
+  private readonly hasResult;
 
   constructor(private readonly request: HopRequest) {
     request.groups.forEach((group, index) => group.forEach((device, position) => this.placeOf.set(device, { group: index, position })));
     for (const tile of request.layout.tiles) this.tileOf.set(tile.devices[0] ?? -1, tile);
     this.kind = collectiveKind(request.collective.op);
     this.chunks = chunkCount(request.collective);
+    this.hasResult = hasResultBuffer(request.collective);
   }
 
   /** The chunks that a device holds: before the hop while blocks move, after it when they have arrived. */
   paintTile(tile: Tile): void {
     const place = this.placeOf.get(tile.devices[0] ?? -1);
     if (place === undefined) return;
-    const { hop, progress, states } = this.request;
-    const state = states[progress >= 1 ? hop : hop - 1]!;
-    state.operand[place.position]?.forEach((slot, chunk) => this.paintSlot(slot, this.slotBox(tile, chunk, false), place.group));
-    state.result?.[place.position]?.forEach((slot, chunk) => this.paintSlot(slot, this.slotBox(tile, chunk, true), place.group));
+    const { collective, hop, progress } = this.request;
+    const hops = progress >= 1 ? hop : hop - 1;
+    for (let chunk = 0; chunk < this.chunks; chunk += 1) {
+      this.paintSlot(operandSlot(collective, hops, place.position, chunk), this.slotBox(tile, chunk, false), place.group);
+      if (this.hasResult) this.paintSlot(resultSlot(collective, hops, place.position, chunk), this.slotBox(tile, chunk, true), place.group);
+    }
   }
 
   private slotBox(tile: Tile, chunk: number, isResult: boolean): Box {
-    const { layout, states } = this.request;
-    const rows = states[0]!.result === null ? 1 : 2;
+    const { layout } = this.request;
+    const rows = this.hasResult ? 2 : 1;
     const top = tile.y + layout.headerHeight + 4;
     const height = (layout.tileHeight - layout.headerHeight - 8 - (rows - 1) * 3) / rows;
     const gap = this.chunks > 24 ? 0 : this.chunks > 12 ? 1 : 3;
@@ -97,31 +100,24 @@ export class HopPainter {
     }
   }
 
-  /** The color of a device's data: its coordinate along the axis of the collective. */
   private originColor(group: number, position: number): string {
     const { run, collective, groups, theme } = this.request;
-    const axis = run.axisIndex(collective.axes[collective.axes.length - 1] ?? "");
-    const device = groups[group]?.[position];
-    if (axis < 0 || device === undefined) return neutralColor(position, collective.group_size, theme.isDark);
-    // Over several axes, positions of the group share coordinates: shade by the position itself.
-    if (collective.axes.length > 1) return axisColor(axis, position, collective.group_size, theme.isDark);
-    return axisColor(axis, deviceCoordinates(run.mesh, device)[axis]!, run.mesh[axis]![1], theme.isDark);
+    return originColor(run, collective, groups[group] ?? [], position, theme.isDark);
   }
 
   paintTransfers(): void {
     const { collective, hop, groups } = this.request;
-    const transfers = collective.hops[hop - 1] ?? [];
+    const transfers = hopTransfers(collective, hop);
     groups.forEach((group, groupIndex) => {
       for (const transfer of transfers) {
         const from = this.tileOf.get(group[transfer[0]] ?? -1);
         const to = this.tileOf.get(group[transfer[1]] ?? -1);
         if (from === undefined || to === undefined || from === to) continue;
         const chunk = chunkOf(transfer);
-        const hasResult = this.request.states[0]!.result !== null;
         const target = this.kind === "all_to_all" ? transfer[0] : chunk;
         const start = this.slotBox(from, chunk, false);
-        const end = this.slotBox(to, target, hasResult);
-        const slot = this.request.states[hop - 1]!.operand[transfer[0]]?.[chunk] ?? [];
+        const end = this.slotBox(to, target, this.hasResult);
+        const slot = operandSlot(collective, hop - 1, transfer[0], chunk);
         this.paintTransfer(start, end, slot, groupIndex, transfer[3] === "add");
       }
     });

@@ -2,6 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import { formatBytes, formatSeconds, splitMessage } from "./format.ts";
+import { Guide } from "./guide.tsx";
 import { BreakPanel, ComparePanel } from "./lab_panels.tsx";
 import type { Fault, LabState } from "./lab_state.ts";
 import { RunBar } from "./run_bar.tsx";
@@ -31,6 +32,7 @@ export function Lab({ lab }: { lab: LabState }) {
       }}
     >
       <RunBar lab={lab} />
+      <Guide lab={lab} />
       {lab.isRunning.value && <div class="dbg-progress" />}
       <Viewer
         state={lab.viewer}
@@ -56,7 +58,10 @@ function Notices({ lab }: { lab: LabState }) {
     <>
       {lab.isStale.value && (
         <div class="dbg-notice is-quiet" role="status">
-          <div><strong>Result of the previous run.</strong> {lab.isRunning.value ? "The new one is on its way." : "The program has changed since; press Run."}</div>
+          {lab.isRestored.value ? <div><strong>Your changes from before the reload are in the editor.</strong> The devices show the recording that you changed; press Run.</div>
+            : lab.hasFailed.value ? <div><strong>This run failed.</strong> The devices show the result of an earlier run.</div>
+            : <div><strong>Result of the previous run.</strong> {lab.isRunning.value ? "The new one is on its way." : "The program has changed since; press Run."}</div>}
+          {lab.isRestored.value && <button type="button" onClick={() => lab.returnToRecording()}>Back to the recording</button>}
         </div>
       )}
       {fault !== null && (

@@ -25,11 +25,19 @@ export interface Fault {
 /** The last opened program. */
 interface Draft extends ProgramSettings {
   example: string | null;
+  hardware?: string;
   /** Whether it ran to its end: a program that failed or was cancelled does not run by itself at the next visit. */
   hasRun: boolean;
 }
 
+/** What is in the fields of this tab, with the recording on its stage. It survives a reload, also while the server is down. */
+interface TabEdit extends ProgramSettings {
+  hardware: string;
+  recording: string | null;
+}
+
 const DRAFT_KEY = "shardlab.lab.draft";
+const TAB_EDIT_KEY = "shardlab.lab.edit";
 
 /** The functions at the top level of a program that may be recorded: those that make arguments are left out. */
 export function functionNames(source: string): string[] {
@@ -64,6 +72,18 @@ export class LabState {
     const run = this.viewer.run.value;
     return run !== null && (this.isRunning.value || this.text.value !== (run.recording.sources[0]?.text ?? ""));
   });
+  /** What the first run opens with: "collective" is its first collective. Links of the home page have it. */
+  private opening: string | null = null;
+  /** The program of the run that failed without a recording; null if the last one did not. */
+  private readonly failedText = signal<string | null>(null);
+  /** Whether the run of the program in the editor failed, so that the stage still shows an earlier one. */
+  readonly hasFailed = computed(() => this.isStale.value && !this.isRunning.value && this.failedText.value === this.text.value);
+  /** Whether the server does not answer while a run is followed. */
+  readonly isServerSilent = signal(false);
+  /** The title of a recording that was opened by its address; empty for a program of this page. */
+  readonly openedTitle = signal("");
+  /** Whether the editor has a text from before a reload, and the stage the recording that it was changed from. */
+  readonly isRestored = signal(false);
   /** The number of the newest run: what an older one still reports is ignored. */
   private runCount = 0;
 
@@ -74,6 +94,43 @@ export class LabState {
       this.mesh.value;
       this.diagnostics.value = [];
       this.edits.value = null;
+    });
+  }
+
+  /** From now on what is typed is saved at once: a restart of the server or a reload loses nothing. */
+  private saveEdits(): void {
+    effect(() => {
+      const edit: TabEdit = { ...this.settings(), hardware: this.hardware.value, recording: this.recordingId.value };
+      const run = this.viewer.run.value;
+      if (!edit.text) return;
+      store(sessionStorage, TAB_EDIT_KEY, edit);
+      // A recording that is only looked at does not replace the person's own program.
+      if (run === null || edit.text !== (run.recording.sources[0]?.text ?? "")) this.saveDraft(this.settings(), false);
+    });
+  }
+
+  /** Put back what was typed before a reload of this recording. */
+  private restoreEdit(edit: TabEdit | null, recording: string | null): void {
+    if (edit === null || edit.recording !== recording || !edit.text) return;
+    batch(() => {
+      this.isRestored.value = this.viewer.run.value !== null && edit.text !== this.text.value;
+      this.text.value = edit.text;
+      this.mesh.value = edit.mesh;
+      this.functionName.value = edit.functionName;
+      this.hardware.value = edit.hardware;
+    });
+  }
+
+  /** Back to the program and the mesh of the recording on the stage. */
+  returnToRecording(): void {
+    const run = this.viewer.run.value;
+    if (run === null) return;
+    batch(() => {
+      this.text.value = run.recording.sources[0]?.text ?? "";
+      this.mesh.value = meshText(run.mesh);
+      this.functionName.value = "";
+      this.isRestored.value = false;
+      this.fault.value = null;
     });
   }
 
@@ -94,21 +151,30 @@ export class LabState {
   }
 
   async start(parameters: URLSearchParams): Promise<void> {
+    const edit = load<TabEdit>(sessionStorage, TAB_EDIT_KEY);
     try {
       this.gallery.value = await api.fetchGallery();
     } catch (error) {
       this.showError(error);
     }
+    await this.openFirst(parameters, edit);
+    this.saveEdits();
+  }
+
+  private async openFirst(parameters: URLSearchParams, edit: TabEdit | null): Promise<void> {
     const recording = parameters.get("recording");
     if (recording !== null) {
       await this.openStored(recording);
+      this.restoreEdit(edit, recording);
       return;
     }
     const slug = parameters.get("example");
+    this.opening = parameters.get("show");
+    if (this.opening === "break") this.viewer.panel.value = "break";
     const example = this.gallery.value.find((entry) => entry.slug === slug);
     if (example !== undefined) this.openExample(example);
     else if (slug !== null) this.fault.value = { message: `There is no example '${slug}'.`, where: "", fix: "choose one from the list." };
-    else if (!this.restoreDraft() && this.gallery.value[0] !== undefined) this.openExample(this.gallery.value[0]);
+    else if (!this.restoreDraft(edit) && this.gallery.value[0] !== undefined) this.openExample(this.gallery.value[0]);
   }
 
   openExample(example: api.GalleryEntry): void {
@@ -128,6 +194,8 @@ export class LabState {
       this.meshNote.value = "";
       this.brokenBy.value = null;
       this.fault.value = null;
+      this.openedTitle.value = "";
+      this.isRestored.value = false;
     });
   }
 
@@ -138,6 +206,7 @@ export class LabState {
       // Meanwhile the person may have opened or run something else.
       if (run !== this.runCount) return;
       this.show(recording, id);
+      this.openedTitle.value = recording.title;
       this.text.value = recording.sources[0]?.text ?? "";
     } catch (error) {
       this.showError(error);
@@ -152,10 +221,12 @@ export class LabState {
         this.abandonRun();
         this.brokenBy.value = null;
         this.show(recording, null);
+        this.openedTitle.value = recording.title;
         this.text.value = recording.sources[0]?.text ?? "";
       } else {
+        const text = await api.readProgramFile(file);
         this.exampleSlug.value = null;
-        this.openProgram({ text: await file.text(), mesh: this.mesh.value, functionName: "" });
+        this.openProgram({ text, mesh: this.mesh.value, functionName: "" });
         this.viewer.run.value = null;
         this.beginDraft();
       }
@@ -170,12 +241,16 @@ export class LabState {
     const requested = requestedMesh === undefined ? mesh : normalMesh(requestedMesh);
     batch(() => {
       this.viewer.open(recording);
+      const first = this.viewer.run.value?.collectiveSteps()[0];
+      if (this.opening === "collective" && first !== undefined) this.viewer.goTo(first, 0);
+      this.opening = null;
       this.recordingId.value = id;
       this.meshNote.value = recording.steps.length > 0 && requested !== mesh ? `The program builds its own mesh ${mesh}; the mesh field was not used.` : "";
       // A mesh that was changed during the run is for the next one.
       if (requestedMesh === undefined || this.mesh.value === requestedMesh) this.mesh.value = mesh;
       if (recording.hardware !== null) this.hardware.value = recording.hardware;
       this.fault.value = null;
+      this.isRestored.value = false;
     });
     if (id !== null) history.replaceState(null, "", `?recording=${encodeURIComponent(id)}`);
   }
@@ -184,6 +259,7 @@ export class LabState {
   async run(): Promise<void> {
     if (typeof this.meshAxes.value === "string") {
       this.fault.value = { message: this.meshAxes.value, where: "", fix: "" };
+      this.failedText.value = this.text.value;
       return;
     }
     const settings = this.settings();
@@ -250,6 +326,7 @@ export class LabState {
     this.fault.value = null;
     this.meshNote.value = "";
     this.diagnostics.value = [];
+    this.failedText.value = null;
     this.isRunning.value = true;
     try {
       const job = await api.startRecording(body);
@@ -259,12 +336,18 @@ export class LabState {
         return;
       }
       this.job.value = job;
-      const ended = await api.followJob(job, (update) => {
-        if (run === this.runCount) this.job.value = update;
-      });
+      const update = (newer: api.Job) => {
+        if (run !== this.runCount) return;
+        this.job.value = newer;
+        this.isServerSilent.value = false;
+      };
+      const ended = await api.followJob(job, update, () => (this.isServerSilent.value = run === this.runCount));
       if (run === this.runCount) await this.finish(run, ended, onRecording);
     } catch (error) {
-      if (run === this.runCount) this.showError(error);
+      if (run === this.runCount) {
+        this.showError(error);
+        this.failedText.value = body.source;
+      }
     }
     if (run === this.runCount) this.endRun();
   }
@@ -285,6 +368,7 @@ export class LabState {
     batch(() => {
       this.job.value = null;
       this.isRunning.value = false;
+      this.isServerSilent.value = false;
     });
   }
 
@@ -353,25 +437,36 @@ export class LabState {
   }
 
   private saveDraft(settings: ProgramSettings, hasRun: boolean): void {
-    try {
-      const draft: Draft = { ...settings, example: this.exampleSlug.value, hasRun };
-      localStorage.setItem(DRAFT_KEY, JSON.stringify(draft));
-    } catch {
-      // Private windows may refuse; the lab works without drafts.
-    }
+    store(localStorage, DRAFT_KEY, { ...settings, example: this.exampleSlug.value, hardware: this.hardware.value, hasRun } satisfies Draft);
   }
 
-  private restoreDraft(): boolean {
-    try {
-      const draft = JSON.parse(localStorage.getItem(DRAFT_KEY) ?? "null") as Draft | null;
-      if (draft === null || typeof draft.text !== "string" || !draft.text) return false;
-      this.exampleSlug.value = draft.example;
-      this.openProgram({ ...draft, functionName: draft.functionName ?? "" });
-      if (draft.hasRun) void this.run();
-      return true;
-    } catch {
-      return false;
-    }
+  private restoreDraft(edit: TabEdit | null): boolean {
+    const latest = load<Draft>(localStorage, DRAFT_KEY);
+    // Another tab may have written the latest draft; a reload of this one brings back its own.
+    const isOwn = edit === null || edit.recording !== null || !edit.text || edit.text === latest?.text;
+    const draft: Draft | null = isOwn ? latest : { ...edit, example: null, hasRun: false };
+    if (draft === null || typeof draft.text !== "string" || !draft.text) return false;
+    this.exampleSlug.value = draft.example;
+    this.openProgram({ ...draft, functionName: draft.functionName ?? "" });
+    if (draft.hardware !== undefined && this.chips.includes(draft.hardware)) this.hardware.value = draft.hardware;
+    if (draft.hasRun) void this.run();
+    return true;
+  }
+}
+
+function store(storage: Storage, key: string, content: unknown): void {
+  try {
+    storage.setItem(key, JSON.stringify(content));
+  } catch {
+    // Private windows may refuse; the lab works without drafts.
+  }
+}
+
+function load<Content>(storage: Storage, key: string): Content | null {
+  try {
+    return JSON.parse(storage.getItem(key) ?? "null") as Content | null;
+  } catch {
+    return null;
   }
 }
 

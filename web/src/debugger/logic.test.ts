@@ -1,16 +1,17 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { parseDevices } from "../shared/recording.ts";
-import { decodeCells, differingCells, sliceGrid } from "./cells.ts";
+import { cellIndex, decodeCells, differingCells, rowsPerSlice, sliceGrid } from "./cells.ts";
 import { compareRecordings } from "./compare_runs.ts";
 import { formatBytes, formatNumber, formatSeconds, splitMessage } from "./format.ts";
-import { applyHop, hopStates } from "./hop_state.ts";
 import { copiesText, groupLabel, LoadedRecording } from "./loaded_recording.ts";
 import { coordinateText, deviceCoordinates, meshGrid, parseMesh, placeDevice } from "./mesh_grid.ts";
+import { matrixCells } from "./holdings_matrix.ts";
+import { loopPlaces } from "./tile_layout.ts";
 import { nearestStop, nextPosition, previousPosition, stepRuns, stopSteps } from "./navigation.ts";
 import { functionNames } from "./lab_state.ts";
 import { observeRun } from "./observations.ts";
-import { encodeFloats, fixtureRecording, ringAllReduce } from "./recording_fixture.ts";
+import { encodeFloats, fixtureRecording } from "./recording_fixture.ts";
 import { tileLayout } from "./tile_layout.ts";
 import { timeTicks, timeToX, xToTime, zoomScale } from "./timeline_scale.ts";
 
@@ -115,29 +116,6 @@ test("runs of steps are consecutive", () => {
   ]);
 });
 
-test("after a ring all-reduce every chunk on every device contains all devices", () => {
-  const collective = fixtureRecording().steps[1]!.collective!;
-  const states = hopStates(collective);
-  assert.equal(states.length, 7);
-  assert.deepEqual(states[0]!.operand[2], [[2], [2], [2], [2]]);
-  assert.deepEqual(states[1]!.operand[1]![3], [0, 1]);
-  for (const row of states[6]!.operand) for (const slot of row) assert.deepEqual(slot, [0, 1, 2, 3]);
-});
-
-test("an all-to-all moves chunk j of device i to place i of device j", () => {
-  const collective = { ...fixtureRecording().steps[1]!.collective!, op: "all_to_all", group_size: 3 };
-  const hops = [1, 2].map((shift) => [0, 1, 2].map((at) => [at, (at + shift) % 3, (at + shift) % 3, "copy"] as [number, number, number, "copy"]));
-  const last = hopStates({ ...collective, hops }).at(-1)!;
-  assert.deepEqual(last.result, [[[0], [1], [2]], [[0], [1], [2]], [[0], [1], [2]]]);
-});
-
-test("all transfers of one hop read the state before it", () => {
-  const collective = { ...fixtureRecording().steps[1]!.collective!, op: "all_gather", hops: ringAllReduce(4).slice(3) };
-  const states = hopStates(collective);
-  assert.deepEqual(states[1]!.operand[1], [[0], [1], [], []]);
-  assert.deepEqual(applyHop(states[0]!, [], "all_gather"), states[0]);
-});
-
 test("live values are the last ones written under each name", () => {
   const recording = new LoadedRecording(fixtureRecording());
   assert.deepEqual(recording.liveValues(0).map((live) => [live.name, live.value]), [["x", 0], ["w", 1], ["partial", 2]]);
@@ -187,11 +165,12 @@ test("the time scale maps both ways, zooms within its limits and has round ticks
   assert.deepEqual(timeTicks(scale, 4).map((tick) => Math.round(tick * 1e6) + 0), [0, 500, 1000, 1500, 2000]);
 });
 
-test("a long message is split after its first sentence", () => {
+test("of a long message the first sentence is shown, and the complete one on request", () => {
   assert.deepEqual(splitMessage("Too short."), ["Too short.", ""]);
-  const [first, rest] = splitMessage(`ValueError: argument arrays are not divisible: ${"the passed args[0] is wrong. ".repeat(20)}`);
-  assert.equal(first, "ValueError: argument arrays are not divisible.");
-  assert.ok(rest.startsWith("the passed args[0]"));
+  const message = `ValueError: argument arrays are not divisible: ${"the passed args[0] is wrong. ".repeat(20)}`;
+  assert.deepEqual(splitMessage(message), ["ValueError: argument arrays are not divisible.", message]);
+  const ambiguous = `ShardingTypeError: Contracting dimensions are sharded and it is ambiguous. ${"Please specify the output sharding. ".repeat(8)}`;
+  assert.deepEqual(splitMessage(ambiguous), [ambiguous, ""]);
 });
 
 test("numbers are short", () => {
@@ -214,4 +193,38 @@ test("equal numbers are called replicated only where the type or the spec says s
 
 test("functions to record are those at the top level that do not make arguments", () => {
   assert.deepEqual(functionNames("def step(x):\n    def body(x):\n        return x\n\ndef step_args():\n    return ()\nasync def late(): ...\n"), ["step", "late"]);
+});
+
+test("every device of a ring stands beside both of its neighbors", () => {
+  for (const count of [3, 4, 6, 7, 8, 12, 16]) {
+    const [places, columns, rows] = loopPlaces(count, 174, 124, [560, 340]);
+    assert.equal(new Set(places.map(String)).size, count);
+    assert.ok(places.every(([column, row]) => column >= 0 && column < columns && row >= 0 && row < rows));
+    places.forEach(([column, row], index) => {
+      const [nextColumn, nextRow] = places[(index + 1) % count]!;
+      // An odd number cannot close its loop on a grid: one step is diagonal.
+      const reach = Math.abs(column - nextColumn) + Math.abs(row - nextRow);
+      assert.ok(reach === 1 || (count % 2 === 1 && reach === 2), `${count}: ${index}`);
+    });
+  }
+});
+
+test("the matrix of an all-reduce starts with one share in each cell and ends complete", () => {
+  const collective = fixtureRecording().steps[1]!.collective!;
+  const n = collective.group_size;
+  assert.deepEqual(new Set(matrixCells(collective, 0)), new Set([1]));
+  assert.deepEqual(new Set(matrixCells(collective, collective.n_hops)), new Set([n]));
+  // After the reduce-scatter one chunk of each device is complete, another one on each.
+  const middle = matrixCells(collective, n - 1);
+  const complete = [...middle].flatMap((count, index) => (count === n ? [index] : []));
+  assert.equal(new Set(complete.map((index) => index % n)).size, n);
+  assert.equal(new Set(complete.map((index) => Math.floor(index / n))).size, n);
+});
+
+test("a cell of a folded array has the index of the array", () => {
+  const grid = { rows: 6, columns: 4, numbers: [] };
+  assert.deepEqual(cellIndex([2, 3, 4], grid, 4, 1), [1, 1, 1]);
+  assert.equal(rowsPerSlice([2, 3, 4], grid), 3);
+  assert.deepEqual(cellIndex([], { rows: 1, columns: 1, numbers: [] }, 0, 0), []);
+  assert.equal(cellIndex([20, 30, 4], grid, 4, 1), null, "rows are blocks of several");
 });

@@ -1,5 +1,6 @@
 // Moving through a recording: by operation or by line, into loops or over them, and through the hops of a collective.
 
+import { hopTotal } from "../shared/hop_schedule.ts";
 import type { Step } from "../shared/recording.ts";
 
 export type Granularity = "operation" | "line";
@@ -69,7 +70,9 @@ export interface Position {
 
 /** Hops that can be shown one by one; 0 if a step is no collective. */
 export function hopCount(step: Step | undefined): number {
-  return step?.collective?.hops.length ?? 0;
+  // Where devices wait, no data moves.
+  if (step === undefined || step.collective === null || step.waiting !== null) return 0;
+  return hopTotal(step.collective);
 }
 
 /** The last hop position of a step: its result. */

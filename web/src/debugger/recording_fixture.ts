@@ -1,21 +1,12 @@
 // A small recording by hand, for unit tests: y = psum(x @ w, "model") on data=2, model=4.
 
-import type { Cells, Recording, Step, Transfer, Value } from "../shared/recording.ts";
+import type { Cells, Recording, Step, Value } from "../shared/recording.ts";
 
 export function encodeFloats(numbers: number[], shape: number[]): Cells {
   const bytes = new Uint8Array(new Float32Array(numbers).buffer);
   let text = "";
   for (const byte of bytes) text += String.fromCharCode(byte);
   return { shape, of: "all", as: "f4", data: btoa(text) };
-}
-
-/** Ring all-reduce among `size` devices: reduce-scatter, then all-gather. */
-export function ringAllReduce(size: number): Transfer[][] {
-  const ring = Array.from({ length: size }, (_, device) => device);
-  const wrap = (index: number) => ((index % size) + size) % size;
-  const scatter = ring.slice(1).map((_, hop) => ring.map((at): Transfer => [at, wrap(at + 1), wrap(at - hop - 1), "add"]));
-  const gather = ring.slice(1).map((_, hop) => ring.map((at): Transfer => [at, wrap(at + 1), wrap(at - hop), "copy"]));
-  return [...scatter, ...gather];
 }
 
 function value(fields: Partial<Value> & { id: number; groups: Value["groups"] }): Value {
@@ -79,7 +70,7 @@ export function fixtureRecording(): Recording {
   const perDevice = Array.from({ length: 8 }, (_, device) => device);
   return {
     format: "shardlab-recording",
-    version: 1,
+    version: 2,
     shardlab: "0",
     jax: "0",
     title: "mlp",
@@ -106,8 +97,8 @@ export function fixtureRecording(): Recording {
         seconds: 3e-6,
         collective: {
           op: "psum", axes: ["model"], groups: [[0, 1, 2, 3], [4, 5, 6, 7]], n_groups: 2, group_size: 4,
-          payload_bytes: 32, wire_bytes: 48, seconds: 3e-6, algorithm: "ring all-reduce", hops: ringAllReduce(4),
-          n_hops: 6, hops_shown: 6, chunk_label: "quarter of the operand", reads: 2, writes: 3,
+          payload_bytes: 32, wire_bytes: 48, seconds: 3e-6, algorithm: "ring all-reduce", schedule: "all_reduce", pairs: [],
+          n_hops: 6, chunk_label: "quarter of the operand", reads: 2, writes: 3,
         },
       }),
       step({ line: 7, op: "square", code: "loss = (y ** 2).mean()", reads: [3], writes: [3] }),

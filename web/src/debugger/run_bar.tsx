@@ -29,7 +29,7 @@ export function RunBar({ lab }: { lab: LabState }) {
               if (example !== undefined) lab.openExample(example);
             }}
           >
-            {lab.example.value === null && <option value="">your own program</option>}
+            {lab.example.value === null && <option value="">{programTitle(lab)}</option>}
             {(["pattern", "hazard"] as const).map((kind) => (
               <optgroup key={kind} label={kind === "pattern" ? "Patterns" : "Hazards"}>
                 {gallery.filter((entry) => entry.kind === kind).map((entry) => <option key={entry.slug} value={entry.slug}>{entry.title}</option>)}
@@ -57,6 +57,15 @@ export function RunBar({ lab }: { lab: LabState }) {
   );
 }
 
+/** What the program is called that is none of the examples. */
+function programTitle(lab: LabState): string {
+  if (lab.brokenBy.value !== null) return "a broken copy";
+  const title = lab.openedTitle.value;
+  // A title of one word is the name of the function that was recorded.
+  if (/^\w*$/.test(title)) return "your own program";
+  return lab.isStale.value ? `${title}, changed` : title;
+}
+
 function OpenFile({ lab }: { lab: LabState }) {
   return (
     <>
@@ -80,6 +89,7 @@ function OpenFile({ lab }: { lab: LabState }) {
 function runStatus(lab: LabState): string {
   const job = lab.job.value;
   if (!lab.isRunning.value) return "";
+  if (lab.isServerSilent.value) return "the server does not answer; waiting for it";
   if (job === null) return "sending";
   if (job.is_starting) return "starting the workers";
   if (job.state === "queued") return job.position && job.position > 1 ? `waiting, ${job.position - 1} ahead` : "waiting";

@@ -1,7 +1,7 @@
 // The right column: values by name, collectives, findings. Each row leads to its step and is highlighted with its line.
 
 import type { ComponentChildren } from "preact";
-import { useSignal } from "@preact/signals";
+import { useSignal, type Signal } from "@preact/signals";
 import { formatBytes, formatSeconds, plural, splitMessage } from "./format.ts";
 import { copiesText } from "./loaded_recording.ts";
 import { prefersReducedMotion, useDebugger } from "./state.ts";
@@ -13,8 +13,9 @@ export interface PanelTab {
   content: () => ComponentChildren;
 }
 
-export function Tabs({ tabs, label, initial, onSelect }: { tabs: PanelTab[]; label: string; initial?: string; onSelect?: (id: string) => void }) {
-  const selected = useSignal(initial ?? tabs[0]?.id ?? "");
+export function Tabs({ tabs, label, selection, onSelect }: { tabs: PanelTab[]; label: string; selection?: Signal<string>; onSelect?: (id: string) => void }) {
+  const own = useSignal(tabs[0]?.id ?? "");
+  const selected = selection ?? own;
   const current = tabs.find((tab) => tab.id === selected.value) ?? tabs[0];
   const select = (id: string) => {
     selected.value = id;
@@ -140,7 +141,7 @@ export function FindingsPanel() {
   const state = useDebugger();
   const run = state.run.value;
   if (run === null) return null;
-  const { findings, failure, notes, truncated, output } = run.recording;
+  const { findings, failure, notes, truncated } = run.recording;
   const select = (file: number, line: number) => {
     const first = run.lineTotals(file, line)?.steps[0];
     if (first !== undefined) state.goTo(first);
@@ -179,13 +180,19 @@ export function FindingsPanel() {
       ))}
       {failure === null && findings.length === 0 && state.observations.value.length === 0 && <p class="dbg-hint">No findings.</p>}
       {[...notes, ...(truncated ? [truncated] : [])].map((note) => <p key={note} class="dbg-hint">{note}</p>)}
-      {output?.trim() && (
-        <section class="dbg-output" aria-label="Output">
-          <h3>Output</h3>
-          <pre class="code" tabIndex={0}>{output.trimEnd()}</pre>
-        </section>
-      )}
     </>
+  );
+}
+
+/** What the program printed; a line of `jax.debug.print` begins with the device that printed it. */
+export function PrintedPanel() {
+  const output = useDebugger().run.value?.recording.output?.trimEnd() ?? "";
+  if (!output) return <p class="dbg-hint">The program printed nothing.</p>;
+  return (
+    <section class="dbg-output" aria-label="Printed">
+      <p class="dbg-hint">What print and jax.debug.print wrote, in order.</p>
+      <pre class="code" tabIndex={0}>{output}</pre>
+    </section>
   );
 }
 

@@ -8,6 +8,7 @@ import { differingDevices, matchingValue } from "./compare_runs.ts";
 import { LoadedRecording } from "./loaded_recording.ts";
 import { observeRun, type Observation } from "./observations.ts";
 import {
+  hopCount,
   nearestStop,
   nextPosition,
   previousPosition,
@@ -26,6 +27,10 @@ export interface SourceLine {
 
 /** Above this number of devices the view starts grouped, and a collective shows one of its groups. */
 export const MANY_DEVICES = 64;
+/** Above this number of devices the hops of a collective are drawn for one of its groups. */
+export const MANY_FOR_HOPS = 32;
+/** Above this number of participants a collective is drawn as a matrix. */
+export const LARGE_GROUP = 12;
 const STEP_MS = 900;
 const HOP_MS = 1100;
 
@@ -45,6 +50,8 @@ export class DebuggerState {
   readonly hoveredStep = signal<number | null>(null);
   readonly selectedDevice = signal<number | null>(null);
   readonly selectedGroup = signal(0);
+  /** The tab of the details: values, collectives, findings, or one that the lab adds. */
+  readonly panel = signal("values");
   readonly isPredicting = signal(false);
   /** Collective steps that the reader has already predicted or seen. */
   readonly revealed = signal<ReadonlySet<number>>(new Set());
@@ -105,6 +112,19 @@ export class DebuggerState {
     const groups = this.step.value?.collective?.groups ?? [];
     const group = device === null ? undefined : groups.find((members) => members.includes(device));
     return new Set(group?.filter((member) => member !== device) ?? []);
+  });
+
+  /** The group of the current collective whose hops are drawn. */
+  readonly collectiveGroup = computed<number[]>(() => {
+    const groups = this.step.value?.collective?.groups ?? [];
+    return groups[this.selectedGroup.value] ?? groups[0] ?? [];
+  });
+  readonly showsOneGroup = computed(() => {
+    const collective = this.step.value?.collective;
+    if (collective == null) return false;
+    // A ring of more than 8 does not fit one row: drawn as a loop, every device still stands beside its neighbors.
+    const isLongRing = collective.n_groups === 1 && collective.group_size > 8;
+    return isLongRing || collective.group_size > LARGE_GROUP || (this.run.value?.deviceCount ?? 0) > MANY_FOR_HOPS;
   });
 
   /** Select a device; in a collective of many groups its group is shown. */
@@ -182,13 +202,13 @@ export class DebuggerState {
   private animateHop(isForward: boolean): void {
     cancelAnimationFrame(this.frame);
     const hop = this.position.value.hop;
-    const hops = this.step.value?.collective?.hops.length ?? 0;
+    const hops = hopCount(this.step.value ?? undefined);
     if (!isForward || hop < 1 || hop > hops || prefersReducedMotion()) {
       this.hopProgress.value = 1;
       return;
     }
     const start = performance.now();
-    const duration = (HOP_MS * 0.8) / this.speed.value;
+    const duration = hopMilliseconds(hops) * 0.8 / this.speed.value;
     const tick = (now: number) => {
       this.hopProgress.value = Math.min(1, (now - start) / duration);
       if (this.hopProgress.value < 1) this.frame = requestAnimationFrame(tick);
@@ -218,7 +238,8 @@ export class DebuggerState {
 
   private schedule(): void {
     clearTimeout(this.timer);
-    const delay = (this.step.value?.collective ? HOP_MS : STEP_MS) / this.speed.value;
+    const step = this.step.value ?? undefined;
+    const delay = (step?.collective ? hopMilliseconds(hopCount(step)) : STEP_MS) / this.speed.value;
     this.timer = setTimeout(() => {
       const before = this.position.value;
       this.next();
@@ -230,6 +251,11 @@ export class DebuggerState {
   reveal(): void {
     this.revealed.value = new Set([...this.revealed.value, this.position.value.step]);
   }
+}
+
+/** How long one hop plays: of a long collective less, so that all of its hops can be watched. */
+function hopMilliseconds(hops: number): number {
+  return Math.max(40, HOP_MS * Math.min(1, 14 / Math.max(1, hops)));
 }
 
 export function prefersReducedMotion(): boolean {

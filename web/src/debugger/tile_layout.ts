@@ -132,11 +132,9 @@ function meshLayout(recording: LoadedRecording, value: Value, [tileWidth, pictur
 /** The devices of one group of a collective, for meshes too large to show every group. */
 export function collectiveLayout(recording: LoadedRecording, value: Value, group: number[], stage: [number, number]): TileLayout {
   const [tileWidth, tileHeight] = [148, 76 + HEADER];
-  const columns = bestColumns(group.length, tileWidth + 26, tileHeight + 30, stage);
-  // Rows run to the right and back in turns, so that neighbors on the ring stay neighbors in the picture.
+  const [places, columns, rows] = loopPlaces(group.length, tileWidth + 26, tileHeight + 30, stage);
   const tiles = group.map((device, index): Tile => {
-    const row = Math.floor(index / columns);
-    const column = row % 2 === 0 ? index % columns : columns - 1 - (index % columns);
+    const [column, row] = places[index]!;
     return { x: column * (tileWidth + 26), y: row * (tileHeight + 30), group: recording.groupOf(value, device), devices: [device] };
   });
   return {
@@ -146,8 +144,34 @@ export function collectiveLayout(recording: LoadedRecording, value: Value, group
     tileWidth,
     tileHeight,
     width: columns * (tileWidth + 26) - 26,
-    height: Math.ceil(group.length / columns) * (tileHeight + 30) - 30,
+    height: rows * (tileHeight + 30) - 30,
   };
+}
+
+/**
+ * Columns and rows of a closed loop through a grid, so that every device of a ring stands beside both of its neighbors:
+ * in snakes to the bottom over all columns but the first, and back up in the first. Two rows always work.
+ */
+export function loopPlaces(count: number, width: number, height: number, [stageWidth, stageHeight]: [number, number]): [places: [number, number][], columns: number, rows: number] {
+  let [rows, best] = [1, 0];
+  for (const candidate of [1, 2, 4, 6]) {
+    if (candidate > 2 && (count % candidate !== 0 || count / candidate < 2)) continue;
+    if (candidate === 1 && count > 2) continue;
+    const scale = Math.min(stageWidth / (Math.ceil(count / candidate) * width), stageHeight / (candidate * height), 1.5);
+    if (scale > best) [rows, best] = [candidate, scale];
+  }
+  const columns = Math.ceil(count / rows);
+  const places: [number, number][] = [];
+  if (rows <= 2) {
+    for (let index = 0; index < count; index += 1) places.push(index < columns ? [index, 0] : [count - 1 - index, 1]);
+    return [places, columns, rows];
+  }
+  places.push([0, 0]);
+  for (let row = 0; row < rows; row += 1) {
+    for (let step = 1; step < columns; step += 1) places.push([row % 2 === 0 ? step : columns - step, row]);
+  }
+  for (let row = rows - 1; row > 0; row -= 1) places.push([0, row]);
+  return [places, columns, rows];
 }
 
 /** The number of columns with which the tiles are largest on the stage. */

@@ -9,7 +9,7 @@ import { CollectiveCaption } from "./collective_caption.tsx";
 import { DeviceView } from "./device_view.tsx";
 import { formatBytes, formatSeconds } from "./format.ts";
 import { meshText } from "./mesh_grid.ts";
-import { CollectivesPanel, FindingsPanel, Tabs, ValuesPanel, type PanelTab } from "./side_panels.tsx";
+import { CollectivesPanel, FindingsPanel, PrintedPanel, Tabs, ValuesPanel, type PanelTab } from "./side_panels.tsx";
 import { SourcePane } from "./source_pane.tsx";
 import { DebuggerContext, type DebuggerState } from "./state.ts";
 import { Timeline } from "./timeline.tsx";
@@ -44,10 +44,13 @@ export function Viewer({ state, text = null, diagnostics, onRun, tabs = [], noti
   const run = state.run.value;
   const collectives = run?.collectiveSteps().length ?? 0;
   const findings = (run?.recording.findings.length ?? 0) + (run?.recording.failure ? 1 : 0) + state.observations.value.length;
+  const printed = run?.recording.output?.trimEnd() ?? "";
+  const printedLines = printed ? printed.split("\n").length : 0;
   const allTabs: PanelTab[] = [
     { id: "values", label: "Values", content: () => <ValuesPanel /> },
     { id: "collectives", label: "Collectives", count: collectives, content: () => <CollectivesPanel /> },
     { id: "findings", label: "Findings", count: findings, content: () => <FindingsPanel /> },
+    ...(printedLines > 0 ? [{ id: "printed", label: "Printed", count: printedLines, content: () => <PrintedPanel /> }] : []),
     ...tabs,
   ];
   return (
@@ -59,7 +62,7 @@ export function Viewer({ state, text = null, diagnostics, onRun, tabs = [], noti
           {run === null ? placeholder : <><DeviceView /><CollectiveCaption /></>}
         </section>
         <section class="dbg-side" aria-label="Details">
-          <Tabs tabs={allTabs} label="Details" />
+          <Tabs tabs={allTabs} label="Details" selection={state.panel} />
         </section>
         {run !== null && run.steps.length > 0 && (
           <section class="dbg-dock" aria-label="Steps and timeline">

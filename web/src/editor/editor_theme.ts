@@ -41,7 +41,7 @@ const theme = EditorView.theme({
   ".cm-currentStep": { backgroundColor: "color-mix(in oklab, var(--accent) 13%, transparent)", boxShadow: "inset 3px 0 0 var(--accent)" },
   ".cm-callerStep": { boxShadow: "inset 3px 0 0 color-mix(in oklab, var(--accent) 40%, transparent)" },
   ".cm-selectedStep": { backgroundColor: "color-mix(in oklab, var(--accent) 7%, transparent)" },
-  ".cm-lineType": { display: "inline-block", marginLeft: "1.6em", lineHeight: "1.3", padding: "1px 7px", borderRadius: "4px", background: "var(--sunken)", color: "var(--muted)", fontSize: "0.92em", whiteSpace: "nowrap" },
+  ".cm-lineType": { display: "inline-block", marginLeft: "1.6em", lineHeight: "1.3", padding: "1px 7px", borderRadius: "4px", background: "var(--sunken)", color: "var(--muted)", fontSize: "0.92em", whiteSpace: "nowrap", maxWidth: "calc(100% - 1.6em)", boxSizing: "border-box", overflow: "hidden", textOverflow: "ellipsis", verticalAlign: "bottom" },
   ".cm-lineType b": { color: "var(--ink)", fontWeight: "600" },
   ".cm-lineType.is-bad": { background: "var(--bad-soft)", color: "var(--bad)" },
   ".cm-costGutter .cm-gutterElement": { fontFamily: "var(--text)", fontSize: "11px", padding: "0 6px 0 2px", color: "var(--muted)", lineHeight: "20px" },

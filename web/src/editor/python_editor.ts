@@ -116,7 +116,13 @@ export class PythonEditor {
   /** Scroll a line into view, without moving the cursor: the reader may be typing. */
   revealLine(line: number): void {
     if (line < 1 || line > this.view.state.doc.lines) return;
-    this.view.dispatch({ effects: EditorView.scrollIntoView(this.view.state.doc.line(line).from, { y: "nearest", yMargin: 60 }) });
+    const scroller = scrollingElement(this.view.scrollDOM);
+    if (scroller === null) return;
+    // CodeMirror's own scrollIntoView also scrolls the page: on a narrow screen it moved the devices out of sight.
+    const block = this.view.lineBlockAt(this.view.state.doc.line(line).from);
+    const margin = Math.min(60, scroller.clientHeight / 4);
+    if (block.top - margin < scroller.scrollTop) scroller.scrollTop = block.top - margin;
+    else if (block.bottom + margin > scroller.scrollTop + scroller.clientHeight) scroller.scrollTop = block.bottom + margin - scroller.clientHeight;
   }
 
   focus(): void {
@@ -130,4 +136,14 @@ export class PythonEditor {
 
 function readOnlyExtensions(isReadOnly: boolean): Extension {
   return isReadOnly ? [EditorState.readOnly.of(true), EditorView.editable.of(false)] : [];
+}
+
+/** The element around the text that scrolls, below the page itself; null if all lines are visible. */
+function scrollingElement(start: HTMLElement): HTMLElement | null {
+  for (let element: HTMLElement | null = start; element !== null && element !== document.body; ) {
+    if (element.scrollHeight > element.clientHeight + 1 && /auto|scroll/.test(getComputedStyle(element).overflowY)) return element;
+    const root: Node = element.getRootNode();
+    element = element.parentElement ?? (root instanceof ShadowRoot ? (root.host as HTMLElement) : null);
+  }
+  return null;
 }

@@ -2,6 +2,7 @@
 
 import htmx from "htmx.org";
 import "htmx.org/dist/ext/hx-sse.js";
+import { enableAnnouncements } from "../practice/announcements.ts";
 import { showLocalTimes } from "../practice/local_times.ts";
 import { enableProblemPage } from "../practice/problem_page.ts";
 
@@ -12,3 +13,4 @@ document.documentElement.classList.add("has-scripts");
 showLocalTimes(document);
 document.addEventListener("htmx:after:swap", () => showLocalTimes(document));
 enableProblemPage();
+enableAnnouncements();

@@ -1,6 +1,5 @@
 // The array: a row for one dimension, a grid for two, an isometric block for three, small multiples beyond.
 
-import { arrayText } from "../shared/layout_text.ts";
 import type { Layout } from "../shared/mesh.ts";
 import { withCommas } from "../shared/python_text.ts";
 import { devicesText } from "../shared/units.ts";
@@ -64,8 +63,6 @@ function plane(layout: Layout, width: number, height: number, style: SceneStyle,
   if (columnDim !== null) {
     addHeading(parts, left, 16, dimensionText(layout, columnDim), layout.axesOf(columnDim), layout.mesh, style);
     addColumnLabels(layout, columnDim, bins.columns, box, style, parts);
-  } else {
-    parts.texts.push({ x: left + 4, y: 22, text: `${arrayText(layout)}: a scalar`, align: "left", color: "ink", size: 13 });
   }
   if (rowDim !== null) {
     addRowHeading(layout, rowDim, box, style, parts);

@@ -60,7 +60,7 @@ export function Explorer() {
             {isInvalid ? "This layout is not valid; the last valid one is shown." : summaryText(layout)}
           </p>
         </header>
-        <p class="board-hint">Drag a mesh axis onto an array dimension to shard it.</p>
+        <p class="board-hint">Drag a mesh axis onto an array dimension to shard it. <span class="muted">By keyboard: Tab to an axis, then the arrow keys.</span></p>
         <SpecBoard name="layout A" mesh={layout.mesh} shape={layout.shape} spec={layout.spec} dark={dark} onChange={(spec: Spec) => change({ spec: specText(spec) })} />
         {errors.spec && <ErrorText id="board-error" error={errors.spec} />}
         <Facts layout={layout} />

@@ -62,7 +62,7 @@ function addPanels(layout: Layout, grid: MeshGrid, width: number, height: number
   const panelRows = Math.ceil(shown / perRow);
   const innerWidth = (width - 18 * (perRow - 1)) / perRow - left;
   const cell = Math.min(innerWidth / nColumns, 130);
-  const rowHeight = Math.max(nRows > 40 ? 6 : 18, Math.min(88, (Math.max(160, height) / panelRows - 46) / nRows, cell * 0.8));
+  const rowHeight = Math.max(leastRowHeight(nRows, shown), Math.min(88, (Math.max(160, height) / panelRows - 46) / nRows, cell * 0.8));
   const gridWidth = cell * nColumns;
   const gridHeight = Math.min(rowHeight * nRows, 620);
   const step = gridHeight + (hasCaption ? 46 : 28);
@@ -89,14 +89,24 @@ function digitsWidth(count: number, style: SceneStyle): number {
   return 12 + style.measure("0".repeat(`${count - 1}`.length), LABEL_SIZE);
 }
 
-/** The number of panels side by side that gives the largest cells. */
+function leastRowHeight(nRows: number, nPanels: number): number {
+  return nRows > 40 ? 6 : nPanels > 4 ? 14 : 18;
+}
+
+/**
+ * The number of panels side by side: that with the largest cells if all panels fit the height, or else the one that is
+ * least high, as long as its cells have room for a number.
+ */
 function panelsPerRow(shown: number, nRows: number, nColumns: number, width: number, height: number): number {
-  let best = { perRow: 1, cell: 0 };
+  let best = { perRow: 1, cell: 0, overflow: Infinity };
   for (let perRow = 1; perRow <= Math.min(shown, 8); perRow++) {
     const cellWidth = (width / perRow - 34) / nColumns;
-    const cellHeight = (height / Math.ceil(shown / perRow) - 46) / nRows;
-    const cell = Math.min(cellWidth, Math.max(cellHeight, 14));
-    if (cell > best.cell) best = { perRow, cell };
+    const panelRows = Math.ceil(shown / perRow);
+    const cellHeight = Math.max((height / panelRows - 46) / nRows, leastRowHeight(nRows, shown));
+    const overflow = Math.max(0, panelRows * (cellHeight * nRows + 46) - height);
+    const cell = Math.min(cellWidth, cellHeight);
+    if (perRow > 1 && cellWidth < Math.min(20, width / nColumns / 2)) break;
+    if (overflow < best.overflow - 1 || (overflow < best.overflow + 1 && cell > best.cell)) best = { perRow, cell, overflow };
   }
   return best.perRow;
 }

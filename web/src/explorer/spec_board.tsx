@@ -83,13 +83,14 @@ export function SpecBoard({ name, mesh, shape, spec, dark, onChange }: Propertie
       key={axis}
       class={`axis-chip${dragged === axis ? " dragged" : ""}`}
       data-axis={axis}
+      title={`Drag ${axis} onto a dimension, or press an arrow key`}
       aria-label={`${axis} ${mesh.size(axis)}: mesh axis, ${place}`}
       aria-describedby={keysId}
       onPointerDown={(event) => start(event, axis)}
       onKeyDown={(event) => press(event, axis)}
     >
       <span class="swatch" style={{ background: axisNameColor(mesh, axis, dark) }} />
-      {axis} <span class="chip-size">{mesh.size(axis)}</span>
+      <span class="chip-name">{axis}</span> <span class="chip-size">{mesh.size(axis)}</span>
     </button>
   );
   return (

@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { bytesText } from "../shared/units.ts";
 import { adviceBody, type PlanFields } from "./plan_fields.ts";
 import { RequestFailed, postJson, type RequestError } from "./plan_requests.ts";
-import type { AdviceView, CandidateView, UploadedModel } from "./plan_view.ts";
+import { planSetting, type AdviceView, type CandidateView, type PlanView, type UploadedModel } from "./plan_view.ts";
 
 interface JobView {
   readonly id: string;
@@ -19,11 +19,12 @@ interface JobView {
 interface Properties {
   readonly fields: PlanFields;
   readonly upload: UploadedModel | null;
-  readonly nDevices: number;
+  readonly plan: PlanView | null;
   readonly onUse: (candidate: CandidateView) => void;
 }
 
-export function AdvicePanel({ fields, upload, nDevices, onUse }: Properties) {
+export function AdvicePanel({ fields, upload, plan, onUse }: Properties) {
+  const nDevices = plan?.n_devices ?? 8;
   const [devices, setDevices] = useState("");
   const [status, setStatus] = useState("");
   const [problem, setProblem] = useState<RequestError | null>(null);
@@ -78,12 +79,12 @@ export function AdvicePanel({ fields, upload, nDevices, onUse }: Properties) {
           {problem.fix && <p>Try: {problem.fix}</p>}
         </div>
       )}
-      {advice && <Ranking advice={advice} onUse={onUse} />}
+      {advice && <Ranking advice={advice} plan={plan} onUse={onUse} />}
     </section>
   );
 }
 
-function Ranking({ advice, onUse }: { advice: AdviceView; onUse: Properties["onUse"] }) {
+function Ranking({ advice, plan, onUse }: { advice: AdviceView; plan: PlanView | null; onUse: Properties["onUse"] }) {
   const slowest = Math.max(...advice.ranked.map((candidate) => candidate.step_seconds ?? 0)) || 1;
   return (
     <div>
@@ -140,6 +141,7 @@ function Ranking({ advice, onUse }: { advice: AdviceView; onUse: Properties["onU
           </table>
         </div>
       )}
+      <MemoryNote advice={advice} plan={plan} />
       {advice.others.length > 0 && (
         <details>
           <summary>
@@ -160,6 +162,17 @@ function Ranking({ advice, onUse }: { advice: AdviceView; onUse: Properties["onU
         </p>
       ))}
     </div>
+  );
+}
+
+/** The plan above and a row of the ranking may name one mesh and show two amounts: say what each contains. */
+function MemoryNote({ advice, plan }: { advice: AdviceView; plan: PlanView | null }) {
+  if (advice.ranked.length === 0) return null;
+  return (
+    <p class="muted note">
+      Per device: parameters, gradients, optimizer states and activations of that row, each with its own remat policy and microbatches.
+      {plan !== null && ` The plan above is ${bytesText(plan.bytes_per_device)} with ${planSetting(plan)}; Use copies a row's settings into it.`}
+    </p>
   );
 }
 

@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { TEXTURES, axisColor, neutralColor } from "../shared/palette.ts";
 import { bytesText } from "../shared/units.ts";
-import type { PlanView, RowView } from "./plan_view.ts";
+import { planSetting, type PlanView, type RowView } from "./plan_view.ts";
 import { squarify } from "./treemap.ts";
 
 interface BarsProperties {
@@ -84,6 +84,7 @@ function KindTable({ plan, pinned, dark }: BarsProperties) {
             <tr key={kind.kind}>
               <th scope="row">
                 <span class="swatch" style={{ background: kindColor(plan.kinds.indexOf(kind), dark) }} /> {kind.label}
+                {kind.kind === "activations" && <span class="muted kind-note"> {planSetting(plan)}</span>}
               </th>
               {pinned && <td class="number">{bytesText(old)}</td>}
               <td class="number">{bytesText(kind.bytes_per_device)}</td>

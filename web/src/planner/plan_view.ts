@@ -21,6 +21,8 @@ export interface PlanView {
   readonly source: string;
   readonly headline: string;
   readonly fits: boolean | null;
+  /** Whether no finding is an error: JAX may reject what fits. */
+  readonly ok: boolean;
   readonly mesh: readonly (readonly [string, number])[];
   readonly n_devices: number;
   readonly n_parameters: number;
@@ -43,6 +45,14 @@ export interface PlanView {
   readonly has_derived_rules: boolean;
   readonly rules_text: string;
   readonly notes: readonly string[];
+}
+
+/** What the activations of a plan are counted for: "remat full, batch 16 in microbatches of 8". */
+export function planSetting(plan: PlanView): string {
+  const { batch, sequence, microbatch, remat } = plan.choices;
+  if (!batch || !sequence) return "no activations, because batch and sequence are not given";
+  const parts = [...(remat ? [`remat ${remat}`] : []), `batch ${batch}${microbatch ? ` in microbatches of ${microbatch}` : " at once"}`];
+  return parts.join(", ");
 }
 
 export interface CandidateView {

@@ -53,11 +53,15 @@ export function Planner({ choices, firstPlan }: Properties) {
         {problem && <Problem problem={problem} />}
         {plan && (
           <div class="result" aria-busy={isBusy}>
-            {problem && <p class="muted">The last plan that was possible:</p>}
             <div class="verdict-row">
-              <p class={`verdict ${plan.fits === null ? "" : plan.fits ? "fits" : "fails"}`} role="status">
-                {plan.headline}
-              </p>
+              {problem ? (
+                // Not a verdict: it is not about what the fields say now.
+                <p class="muted">Below is the last plan that was possible, of {plan.model} on {plan.n_devices.toLocaleString("en-US")} devices.</p>
+              ) : (
+                <p class={`verdict ${!plan.ok || plan.fits === false ? "fails" : plan.fits ? "fits" : ""}`} role="status">
+                  {plan.headline}
+                </p>
+              )}
               {pin ? (
                 <span class="pin-buttons">
                   <button type="button" class="small" onClick={() => setFields(pin.fields)}>
@@ -90,8 +94,12 @@ export function Planner({ choices, firstPlan }: Properties) {
         <AdvicePanel
           fields={fields}
           upload={upload}
-          nDevices={plan?.n_devices ?? 8}
-          onUse={(candidate) => change({ mesh: candidate.mesh, strategy: candidate.strategy, rules: "", remat: candidate.remat, microbatch: microbatchOf(fields, candidate.n_microbatches) })}
+          plan={plan}
+          onUse={(candidate) => {
+            change({ mesh: candidate.mesh, strategy: candidate.strategy, rules: "", remat: candidate.remat, microbatch: microbatchOf(fields, candidate.n_microbatches) });
+            // The ranking is below the plan: show what has changed.
+            document.querySelector(".stage-head")?.scrollIntoView({ block: "start" });
+          }}
         />
       </div>
       <aside class="inspector" aria-label="Model, mesh and options">
@@ -293,6 +301,7 @@ function AxisLegend({ plan }: { plan: PlanView }) {
       <span class="legend-axis">
         <span class="legend-hatch texture-replica" /> replicated
       </span>
+      <span>Areas: parameters, gradients and optimizer states together.</span>
     </p>
   );
 }

@@ -21,17 +21,30 @@ export function unsavedText(stored: string | null, serverText: string): string |
   }
 }
 
+/** What a tab does when another one has changed the text that both have open. */
+export interface ConflictNotice {
+  show(): void;
+  hide(): void;
+}
+
 export class DraftSaver {
   private timer: number | undefined;
-  private savedText: string;
+  /** What the server has; null if it must get the text in any case. */
+  private savedText: string | null;
+  private hasConflict = false;
+  private isSaving = false;
   private readonly storageKey: string;
 
   constructor(
-    private readonly slug: string,
+    /** Where the draft is stored; another one for the same problem of another catalogue. */
+    private readonly url: string,
     private readonly area: HTMLTextAreaElement,
     private readonly status: HTMLElement,
+    /** The element with the revision of the text that the server has; a submission replaces its content. */
+    private readonly revision: HTMLElement,
+    private readonly notice: ConflictNotice,
   ) {
-    this.storageKey = `draft ${slug}`;
+    this.storageKey = `draft ${url}`;
     this.savedText = area.value;
     const unsaved = unsavedText(localStorage.getItem(this.storageKey), area.value);
     if (unsaved !== null) {
@@ -40,7 +53,7 @@ export class DraftSaver {
       this.schedule(0);
     }
     area.addEventListener("input", () => this.onInput());
-    addEventListener("pagehide", () => void this.flush());
+    addEventListener("pagehide", () => void this.flush(true));
   }
 
   /** The text was stored in another way, such as by a submission. */
@@ -48,11 +61,29 @@ export class DraftSaver {
     clearTimeout(this.timer);
     this.savedText = this.area.value;
     localStorage.removeItem(this.storageKey);
+    this.hasConflict = false; // the submission is the newest text, and the other one is still in the draft
+    this.notice.hide();
     this.status.textContent = "As submitted";
   }
 
+  /** Saves this text over that of the other tab. */
+  keepMine(): void {
+    this.hasConflict = false;
+    this.revision.textContent = "";
+    this.notice.hide();
+    this.savedText = null;
+    this.schedule(0);
+  }
+
+  /** The text of the other tab takes the place of this one. */
+  forgetMine(): void {
+    clearTimeout(this.timer);
+    this.savedText = this.area.value;
+    localStorage.removeItem(this.storageKey);
+  }
+
   private onInput(): void {
-    const draft: LocalDraft = { source: this.area.value, base: this.savedText };
+    const draft: LocalDraft = { source: this.area.value, base: this.savedText ?? "" };
     localStorage.setItem(this.storageKey, JSON.stringify(draft));
     this.status.textContent = "Not saved yet";
     this.schedule(SAVE_DELAY_MS);
@@ -63,25 +94,42 @@ export class DraftSaver {
     this.timer = setTimeout(() => void this.flush(), delay) as unknown as number;
   }
 
-  private async flush(): Promise<void> {
+  private async flush(isLeaving = false): Promise<void> {
     clearTimeout(this.timer);
+    // Two at a time would both name the revision from before: the second one would look like another tab's.
+    if (this.isSaving && !isLeaving) return this.schedule(SAVE_DELAY_MS);
     const text = this.area.value;
-    if (text === this.savedText) return;
+    if (text === this.savedText || this.hasConflict) return;
+    const revision = this.isSaving ? "" : (this.revision.textContent ?? "");
+    this.isSaving = true;
     try {
-      const response = await fetch(`/api/v1/practice/problems/${this.slug}/draft`, {
+      const response = await fetch(this.url, {
         method: "PUT",
         // The request outlives the page that is being left.
         keepalive: text.length < 60_000,
-        headers: { "content-type": "application/json", "x-csrf-token": csrfToken() },
+        headers: {
+          "content-type": "application/json",
+          "x-csrf-token": csrfToken(),
+          ...(revision && { "if-match": `"${revision}"` }),
+        },
         body: JSON.stringify({ source: text }),
       });
+      if (response.status === 412) {
+        this.hasConflict = true;
+        this.status.textContent = "Not saved";
+        this.notice.show();
+        return;
+      }
       if (!response.ok) throw new Error(String(response.status));
+      this.revision.textContent = ((await response.json()) as { revision: string }).revision;
       this.savedText = text;
       localStorage.removeItem(this.storageKey);
       if (this.area.value === text) this.status.textContent = `Draft saved ${new Date().toLocaleTimeString([], { timeStyle: "short" })}`;
     } catch {
       this.status.textContent = "Not saved on the server; this browser has it";
       this.schedule(RETRY_DELAY_MS);
+    } finally {
+      this.isSaving = false;
     }
   }
 }

@@ -13,19 +13,58 @@ export function enableProblemPage(): void {
   const form = document.querySelector<HTMLFormElement>("#editor-form");
   const area = document.querySelector<HTMLTextAreaElement>("#source");
   const status = document.querySelector<HTMLElement>("#draft-status");
-  if (!form || !area || !status) return;
-  const saver = new DraftSaver(form.dataset.slug ?? "", area, status);
+  const revision = document.querySelector<HTMLElement>("#draft-revision");
+  const notice = document.querySelector<HTMLElement>("#draft-conflict");
+  if (!form || !area || !status || !revision || !notice) return;
+  const conflict = { show: () => void (notice.hidden = false), hide: () => void (notice.hidden = true) };
+  const saver = new DraftSaver(form.dataset.draftUrl ?? "", area, status, revision, conflict);
+  document.querySelector("#conflict-keep")?.addEventListener("click", () => saver.keepMine());
+  document.querySelector("#conflict-reload")?.addEventListener("click", () => {
+    saver.forgetMine();
+    location.reload();
+  });
   enableKeys();
   enableDiagnostics(area);
+  enableErrors();
   document.addEventListener("htmx:after:request", (event) => {
-    if (isJudging(event)) saver.markSaved();
+    // A text that was refused is stored nowhere but here.
+    const status = requestOf(event)?.response?.status ?? 0;
+    if (isJudging(event) && status >= 200 && status < 300) saver.markSaved();
   });
+}
+
+interface HtmxRequest {
+  sourceElement?: Element;
+  target?: Element | string;
+  response?: { status: number };
+}
+
+function requestOf(event: Event): HtmxRequest | undefined {
+  return (event as CustomEvent<{ ctx?: HtmxRequest }>).detail?.ctx;
 }
 
 /** Whether a request of htmx is a run or a submission. */
 function isJudging(event: Event): boolean {
-  const source = (event as CustomEvent<{ ctx?: { sourceElement?: Element } }>).detail?.ctx?.sourceElement;
+  const source = requestOf(event)?.sourceElement;
   return source?.id === "run" || source?.id === "submit";
+}
+
+/** Says that the server does not answer; what it answers, it says itself. */
+function enableErrors(): void {
+  const place = (event: Event) => document.querySelector(isJudging(event) ? "#result-error" : "#panel-error");
+  document.addEventListener("htmx:before:request", (event) => {
+    if (requestOf(event)?.sourceElement?.closest("#panes")) place(event)?.replaceChildren();
+  });
+  document.addEventListener("htmx:error", (event) => {
+    if (!requestOf(event)?.sourceElement?.closest("#panel, #editor-form")) return;
+    const message = document.createElement("div");
+    const title = document.createElement("strong");
+    message.className = "message bad";
+    title.textContent = "The server does not answer.";
+    const text = isJudging(event) ? " Your text is still in the editor." : "";
+    message.append(title, `${text} Try: check that shardlab serve runs, then press the button again.`);
+    place(event)?.replaceChildren(message);
+  });
 }
 
 function enableSplitters(panes: HTMLElement): void {

@@ -1,4 +1,4 @@
-// The recording of a run, as shardlab.recording writes it (format version 1).
+// The recording of a run, as shardlab.recording writes it (format version 2; version 1 is read too).
 
 export type DeviceSet = string; // sorted ranges, such as "0-7,16"
 
@@ -40,6 +40,8 @@ export interface Value {
 
 export type Transfer = [from: number, to: number, chunk: number, kind: "copy" | "add"];
 
+export type Schedule = "all_reduce" | "reduce_scatter" | "all_gather" | "all_to_all" | "broadcast" | "pairs";
+
 export interface Collective {
   op: string;
   axes: string[];
@@ -50,9 +52,12 @@ export interface Collective {
   wire_bytes: number;
   seconds: number | null;
   algorithm: string;
-  hops: Transfer[][];
+  /** What the hops follow from (hop_schedule.ts); null if it is not known who sends to whom. Version 1 has `hops` instead. */
+  schedule?: Schedule | null;
+  /** Of the schedule "pairs": (from + i, to + i) for i below the count. */
+  pairs?: [from: number, to: number, count: number][];
+  hops?: Transfer[][];
   n_hops: number;
-  hops_shown: number;
   chunk_label: string;
   reads: number;
   writes: number;
@@ -95,7 +100,7 @@ export interface TimelineBar {
 
 export interface Recording {
   format: "shardlab-recording";
-  version: 1;
+  version: 1 | 2;
   shardlab: string;
   jax: string;
   title: string;

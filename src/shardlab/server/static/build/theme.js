@@ -1,1 +1,1 @@
-var e=localStorage.getItem("theme");(e==="dark"||e==="light")&&(document.documentElement.dataset.theme=e);
+var e=localStorage.getItem("theme");document.documentElement.classList.add("runs-scripts");(e==="dark"||e==="light")&&(document.documentElement.dataset.theme=e);
