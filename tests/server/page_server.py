@@ -22,7 +22,8 @@ def page_client(data_folder: Path) -> Iterator[httpx.Client]:
     """Return a client of a server on loopback; it sends the CSRF token as the pages do."""
     listener = listen_on("127.0.0.1", 0)
     settings = ServerSettings(data_folder=data_folder, port=listener.getsockname()[1])
-    config = uvicorn.Config(create_app(settings), lifespan="off", log_level="critical")
+    app = create_app(settings)
+    config = uvicorn.Config(app, lifespan="off", log_level="critical")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
@@ -39,3 +40,4 @@ def page_client(data_folder: Path) -> Iterator[httpx.Client]:
         server.should_exit = True
         thread.join()
         listener.close()
+        app.state.plans.close()

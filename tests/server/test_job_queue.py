@@ -17,11 +17,13 @@ from sqlalchemy import event, select
 from shardlab.server.database.engine import open_database
 from shardlab.server.database.tables import RecordingRow
 from shardlab.server.jobs.queue import (
+    LAB_KINDS,
     JobError,
     JobOutcome,
     NewRecording,
     QueueFull,
     QueueLimits,
+    slot_kinds,
 )
 from shardlab.server.jobs.sql_queue import MAX_LOST_ATTEMPTS, SqlJobQueue
 
@@ -88,6 +90,17 @@ def test_a_position_says_how_many_claims_it_takes(queue):
     served = [claim.id for claim in claim_all(queue)]
     assert {job_id: n for n, job_id in enumerate(served, 1)} == positions
     assert queue.find(served[0]).position is None
+
+
+def test_audits_never_take_every_slot_of_a_worker(queue):
+    for _ in range(4):
+        queue.enqueue(1, "audit_catalogue", {})
+    first, second = (slot_kinds(slot, can_judge=True) for slot in (0, 1))
+    assert queue.claim("w", second).kind == "audit_catalogue"
+    assert queue.claim("w", first) is None
+    queue.enqueue(2, "judge", {})
+    assert queue.claim("w", first).kind == "judge"
+    assert slot_kinds(0, can_judge=False) == slot_kinds(1, can_judge=False) == LAB_KINDS
 
 
 def test_a_worker_that_can_do_some_kinds_gets_the_next_of_these(queue):

@@ -270,8 +270,12 @@ def test_a_second_server_on_the_same_port_says_how_to_go_on(server):
 
 def test_the_web_process_never_loads_jax(server):
     server.wait_for_end(server.submit())
-    for path in ("/", "/lab", "/health", "/api/v1/gallery", "/api/v1/openapi.json", "/nowhere"):
-        server.client.get(path)
+    pages = ("/", "/lab", "/layout", "/plan", "/practice", "/practice/shard-map-psum", "/health")
+    pages += ("/layout?mesh=data%3D8&array=f32%5B64%2C64%5D&spec=data&to=None%2Cdata",)
+    pages += ("/plan?model=llama3-8b&mesh=data%3D8%2Cmodel%3D8&strategy=fsdp",)
+    for path in (*pages, "/api/v1/gallery", "/api/v1/planner", "/api/v1/openapi.json"):
+        assert server.client.get(path).status_code == 200, path
+    assert server.client.get("/nowhere").status_code == 404
     url = server.wait_for_end(server.submit())["result_url"]
     for path in (url, f"{url}.html", f"{url}/perfetto.json"):
         assert server.client.get(path).status_code == 200

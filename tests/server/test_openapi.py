@@ -17,7 +17,9 @@ from schemathesis.specs.openapi.checks import (
 )
 from sqlalchemy import delete
 
+from server.people.catalogue_files import small_zip
 from server.people.people_server import SECRET, PeopleServer, routes_of
+from shardlab.server.catalogue_archive import read_archive
 from shardlab.server.database.people_tables import RateLimitRow
 from shardlab.server.request_guard import csrf_token
 
@@ -64,12 +66,20 @@ class World:
         }
 
     def add_class(self):
-        """Give the paths a class that no earlier request has deleted, and forget rate limits."""
+        """Give the paths a class and a catalogue that no earlier request has deleted.
+
+        Rate limits are forgotten.
+        """
         people = self.server.people
         class_id = people.classes.create(self.people["teacher"], "Class")
         token = people.classes.join_token(class_id)
         people.classes.join(token, self.learner)
+        archive = read_archive(small_zip(self.values["slug"]))
+        version = people.catalogues.create(self.people["teacher"], "Mine", archive)
+        people.catalogues.finish_audit(version.id, [])
+        people.catalogues.assign(class_id, version.catalogue)
         self.values |= {"class_id": class_id, "token": token}
+        self.values |= {"catalogue_id": version.catalogue, "version_id": version.id}
         with self.server.database.write() as session:
             session.execute(delete(RateLimitRow))
 

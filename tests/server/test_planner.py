@@ -10,9 +10,9 @@ import pytest
 
 from server.page_server import page_client
 from shardlab.planner.make_plan import plan
-from shardlab.server.api import plan_routes
 from shardlab.server.confined.lab_process import handle_request
 from shardlab.server.confined.messages import ConfinedRequest
+from shardlab.server.planning import plan_pool
 
 LLAMA = {
     "model": "llama3-70b",
@@ -197,11 +197,12 @@ def test_a_pattern_that_never_ends_is_stopped(client):
 
 
 def test_plans_beyond_the_slots_are_told_to_wait(client, monkeypatch):
-    monkeypatch.setattr(plan_routes, "_WAIT_SECONDS", 0.01)
-    with plan_routes.planning_slot(), plan_routes.planning_slot(), plan_routes.planning_slot():
-        response = post_plan(client, **LLAMA)
+    monkeypatch.setattr(plan_pool, "_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(plan_pool, "_MAX_PROCESSES", 0)
+    response = post_plan(client, **LLAMA)
     assert response.status_code == 503
     assert response.headers["retry-after"]
+    monkeypatch.undo()
     assert post_plan(client, **LLAMA).status_code == 200
 
 
@@ -258,6 +259,7 @@ def test_a_field_that_is_no_number_is_explained(client, field, text, message):
     assert response.json()["error"]["message"] == message
 
 
+MAX_QUERY = 32_000  # characters; a longer address is refused
 HOSTILE = [
     "",
     "\x00",
@@ -278,6 +280,9 @@ HOSTILE = [
 @pytest.mark.parametrize("field", [*LLAMA, "rules", "remat", "microbatch", "headroom", "policy"])
 def test_no_text_breaks_the_page(client, field, text):
     response = client.get("/plan", params={**LLAMA, field: text})
+    if len(text) > MAX_QUERY:
+        assert response.status_code == 414
+        return
     assert response.status_code == 200
     assert 'id="planner"' in response.text
     assert "<script>alert" not in response.text

@@ -179,4 +179,5 @@ def test_the_minimal_failing_case_opens_in_the_debugger(server):
     assert response.headers["location"].startswith("/lab?recording=")
     recording_id = response.headers["location"].partition("=")[2]
     recording = server.client.get(f"/api/v1/recordings/{recording_id}").json()
+    assert recording["title"].startswith(f"Submission {number}, ")
     assert recording["title"].endswith("minimal failing case on data=2")

@@ -270,8 +270,9 @@ def test_a_body_that_is_not_valid_names_its_field(client, body, field):
     response = client.post("/api/v1/recordings", json=body, headers=client.csrf)
     error = response.json()["error"]
     assert (response.status_code, error["status"]) == (422, 422)
-    # "source: ...", or a sentence: "Source is missing."
-    assert error["message"].lower().startswith(field)
+    # "source: ...", or a sentence with what people call it: "The program is missing."
+    titles = {"source": "the program", "mesh": "the mesh", "target": "the name of the function"}
+    assert error["message"].lower().startswith((field, titles.get(field, field)))
     assert error["fields"][0]["field"] == field
 
 

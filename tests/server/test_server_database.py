@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
@@ -15,7 +16,12 @@ from sqlalchemy import text
 from shardlab.errors import DatabaseUnusable
 from shardlab.server.database import engine as engine_module
 from shardlab.server.database import people_tables  # noqa: F401  its tables belong to the metadata
-from shardlab.server.database.engine import HEAD_REVISION, database_revision, open_database
+from shardlab.server.database.engine import (
+    DATABASE_FILE,
+    HEAD_REVISION,
+    database_revision,
+    open_database,
+)
 from shardlab.server.database.tables import Base, QueueTurnRow
 
 
@@ -112,3 +118,14 @@ def test_a_file_that_is_no_database_is_refused_with_a_fix(tmp_path):
     (tmp_path / "server.db").write_bytes(b"no database" * 200)
     with pytest.raises(DatabaseUnusable, match="not a database"):
         open_database(tmp_path)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes of files are those of Unix")
+def test_a_new_database_is_readable_by_its_user_only(tmp_path):
+    tmp_path.chmod(0o755)  # an admin made the folder
+    database = open_database(tmp_path)
+    with database.write() as session:
+        session.execute(text("CREATE TABLE more (number INTEGER)"))
+    names = (DATABASE_FILE, f"{DATABASE_FILE}-wal", f"{DATABASE_FILE}-shm")
+    assert {(tmp_path / name).stat().st_mode & 0o777 for name in names} == {0o600}
+    database.close()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote
 
 from fastapi import Request
@@ -21,14 +21,18 @@ from starlette.exceptions import HTTPException
 
 from shardlab.server.identity import Identity
 from shardlab.server.people.rate_limits import (
+    COMMENTS,
     EXPORTS,
     SUBMISSIONS,
     SUBMISSIONS_HOURLY,
+    UPLOADS,
     RateLimit,
     person_subject,
 )
-from shardlab.server.people.services import People
 from shardlab.server.person import Person
+
+if TYPE_CHECKING:  # local mode never loads the services of accounts
+    from shardlab.server.people.services import People
 
 Who = Literal["everyone", "person", "teacher", "admin"]
 Scope = Literal["read", "submit", "browser"]
@@ -38,6 +42,9 @@ Resource = Literal[
     "class membership",
     "class submission",
     "class member or self",
+    "catalogue owner",
+    "catalogue reader",
+    "catalogue reader's submission",
     "submission",
     "job",
     "recording",
@@ -55,6 +62,7 @@ class Access:
 
 
 EVERYONE = Access(who="everyone", scope="read")
+EVERYONE_IN_BROWSER = Access(who="everyone")
 PERSON = Access(who="person", scope="read")
 PERSON_IN_BROWSER = Access(who="person")
 SUBMITTER = Access(who="person", scope="submit", limits=(SUBMISSIONS, SUBMISSIONS_HOURLY))
@@ -64,21 +72,26 @@ CLASS_READER = Access(who="person", resource="class", scope="read")
 CLASS_TEACHER = Access(who="teacher", resource="class teacher")
 CLASS_TEACHER_READS = Access(who="teacher", resource="class teacher", scope="read")
 CLASS_SUBMISSION = Access(who="person", resource="class submission", scope="read")
-COMMENTER = Access(who="person", resource="class submission")
+COMMENTER = Access(who="person", resource="class submission", limits=(COMMENTS,))
 OWN_JOB = Access(who="person", resource="job", scope="read")
 OWN_JOB_CHANGE = Access(who="person", resource="job", scope="submit")
 OWN_SUBMISSION = Access(who="person", resource="submission", scope="read")
 OWN_SUBMISSION_CHANGE = Access(who="person", resource="submission")
 OWN_SUBMISSION_RUN = replace(SUBMITTER, resource="submission")
 OWN_RECORDING = Access(who="person", resource="recording", scope="read")
+OWN_CATALOGUE = Access(who="teacher", resource="catalogue owner")
+OWN_CATALOGUE_READS = Access(who="teacher", resource="catalogue owner", scope="read")
+UPLOADER = Access(who="teacher", scope="submit", limits=(UPLOADS,))
+OWN_CATALOGUE_UPLOAD = replace(UPLOADER, resource="catalogue owner")
 
-ACCESS: Mapping[str, Access] = {
+_ACCESS: Mapping[str, Access] = {
     "GET /": EVERYONE,
     "GET /api/v1/openapi.json": EVERYONE,
     "GET /health": EVERYONE,
     # Programs and recordings
     "GET /lab": EVERYONE,
     "GET /layout": EVERYONE,
+    "POST /api/v1/layouts": PERSON,
     # A plan with rules or of an uploaded model takes seconds: not for passers-by.
     "GET /plan": PERSON,
     "GET /api/v1/planner": PERSON,
@@ -101,7 +114,7 @@ ACCESS: Mapping[str, Access] = {
     "GET /practice/export.json": Access(who="person", limits=(EXPORTS,)),
     "GET /practice/export.zip": Access(who="person", limits=(EXPORTS,)),
     "GET /practice/{slug}": EVERYONE,
-    "GET /practice/{slug}/layouts/{number}.svg": EVERYONE,
+    "GET /practice/{slug}/pictures/{number}.svg": EVERYONE,
     "GET /practice/{slug}/predictions/{number}": EVERYONE,
     "POST /practice/{slug}/run": SUBMITTER,
     "POST /practice/{slug}/submit": SUBMITTER,
@@ -149,6 +162,7 @@ ACCESS: Mapping[str, Access] = {
     "POST /account/sessions/end-others": PERSON_IN_BROWSER,
     "POST /account/tokens": PERSON_IN_BROWSER,
     "POST /account/tokens/{token_id}/revoke": PERSON_IN_BROWSER,
+    "POST /account/passkeys/{passkey_id}/remove": PERSON_IN_BROWSER,
     "GET /account/export.zip": Access(who="person", limits=(EXPORTS,)),
     "GET /account/delete": PERSON_IN_BROWSER,
     "POST /account/delete": PERSON_IN_BROWSER,
@@ -161,6 +175,12 @@ ACCESS: Mapping[str, Access] = {
     "GET /api/v1/account/tokens": PERSON,
     "POST /api/v1/account/tokens": PERSON_IN_BROWSER,
     "DELETE /api/v1/account/tokens/{token_id}": PERSON_IN_BROWSER,
+    "GET /api/v1/account/passkeys": PERSON,
+    "POST /api/v1/account/passkeys": PERSON_IN_BROWSER,
+    "POST /api/v1/account/passkeys/challenge": PERSON_IN_BROWSER,
+    "DELETE /api/v1/account/passkeys/{passkey_id}": PERSON_IN_BROWSER,
+    "POST /api/v1/sign-in/passkey/challenge": EVERYONE_IN_BROWSER,
+    "POST /api/v1/sign-in/passkey": EVERYONE_IN_BROWSER,
     # Classes
     "GET /classes": PERSON_IN_BROWSER,
     "POST /classes": TEACHER,
@@ -168,6 +188,9 @@ ACCESS: Mapping[str, Access] = {
     "POST /classes/{class_id}/rename": CLASS_TEACHER,
     "POST /classes/{class_id}/delete": CLASS_TEACHER,
     "POST /classes/{class_id}/join-link": CLASS_TEACHER,
+    "GET /classes/{class_id}/members/{person_id}": Access(
+        who="person", resource="class member or self", scope="read"
+    ),
     "POST /classes/{class_id}/members/{person_id}/remove": CLASS_TEACHER,
     "POST /classes/{class_id}/leave": Access(who="person", resource="class membership"),
     "GET /classes/{class_id}/matrix.csv": CLASS_TEACHER_READS,
@@ -192,6 +215,30 @@ ACCESS: Mapping[str, Access] = {
     "GET /api/v1/classes/{class_id}/submissions/{number}": CLASS_SUBMISSION,
     "POST /api/v1/classes/{class_id}/submissions/{number}/comments": COMMENTER,
     "DELETE /api/v1/classes/{class_id}/submissions/{number}/comments/{comment_id}": COMMENTER,
+    "POST /classes/{class_id}/catalogues": CLASS_TEACHER,
+    "POST /classes/{class_id}/catalogues/{catalogue_id}/remove": CLASS_TEACHER,
+    "GET /api/v1/classes/{class_id}/catalogues": CLASS_READER,
+    "PUT /api/v1/classes/{class_id}/catalogues/{catalogue_id}": CLASS_TEACHER,
+    "DELETE /api/v1/classes/{class_id}/catalogues/{catalogue_id}": CLASS_TEACHER,
+    # Catalogues of teachers; practising with one is below
+    "GET /catalogues": TEACHER,
+    "POST /catalogues": UPLOADER,
+    "GET /catalogues/{catalogue_id}": OWN_CATALOGUE,
+    "POST /catalogues/{catalogue_id}/versions": OWN_CATALOGUE_UPLOAD,
+    "POST /catalogues/{catalogue_id}/versions/{version_id}/audit": OWN_CATALOGUE_UPLOAD,
+    "GET /catalogues/{catalogue_id}/versions/{version_id}/catalogue.zip": OWN_CATALOGUE,
+    "POST /catalogues/{catalogue_id}/rename": OWN_CATALOGUE,
+    "POST /catalogues/{catalogue_id}/delete": OWN_CATALOGUE,
+    "GET /api/v1/catalogues": Access(who="teacher", scope="read"),
+    "POST /api/v1/catalogues": UPLOADER,
+    "GET /api/v1/catalogues/{catalogue_id}": OWN_CATALOGUE_READS,
+    "PATCH /api/v1/catalogues/{catalogue_id}": OWN_CATALOGUE,
+    "DELETE /api/v1/catalogues/{catalogue_id}": OWN_CATALOGUE,
+    "POST /api/v1/catalogues/{catalogue_id}/versions": OWN_CATALOGUE_UPLOAD,
+    "POST /api/v1/catalogues/{catalogue_id}/versions/{version_id}/audit": OWN_CATALOGUE_UPLOAD,
+    "GET /api/v1/catalogues/{catalogue_id}/versions/{version_id}/catalogue.zip": (
+        OWN_CATALOGUE_READS
+    ),
     # Administration
     "GET /admin": ADMIN,
     "POST /admin/people/{person_id}/role": ADMIN,
@@ -200,15 +247,64 @@ ACCESS: Mapping[str, Access] = {
     "GET /api/v1/admin/people": Access(who="admin", scope="read"),
     "PATCH /api/v1/admin/people/{person_id}": ADMIN,
     "DELETE /api/v1/admin/people/{person_id}": ADMIN,
+    "POST /api/v1/admin/people/{person_id}/reset-password": ADMIN,
     "GET /api/v1/admin/queue": Access(who="admin", scope="read"),
 }
 
+# Every practice route exists once more for each catalogue of a teacher.
+CATALOGUE_PREFIXES = {
+    "/practice": "/catalogues/{catalogue_id}/practice",
+    "/api/v1/practice": "/api/v1/catalogues/{catalogue_id}/practice",
+}
+
+
+def catalogue_path(path: str) -> str | None:
+    """Return the path of a practice route within a teacher's catalogue; None for other routes.
+
+    >>> catalogue_path("/practice/{slug}/run")
+    '/catalogues/{catalogue_id}/practice/{slug}/run'
+    """
+    for prefix, replacement in CATALOGUE_PREFIXES.items():
+        if path == prefix or path.startswith(f"{prefix}/"):
+            return replacement + path.removeprefix(prefix)
+    return None
+
+
+def _within_catalogue(access: Access) -> Access:
+    """Return who may call a practice route in a teacher's catalogue: only those who may see it."""
+    resource: Resource = "catalogue reader"
+    if access.resource == "submission":
+        resource = "catalogue reader's submission"
+    assert access.resource in (None, "submission")
+    return replace(access, who="person", resource=resource)
+
+
+def _catalogue_access() -> dict[str, Access]:
+    rows = {}
+    for key, access in _ACCESS.items():
+        method, _, path = key.partition(" ")
+        if (twin := catalogue_path(path)) is not None:
+            rows[f"{method} {twin}"] = _within_catalogue(access)
+    return rows
+
+
+ACCESS: Mapping[str, Access] = {**_ACCESS, **_catalogue_access()}
+
 # What a person whose password an admin has set can do before choosing their own.
-_WITHOUT_OWN_PASSWORD = frozenset({"GET /account", "POST /account/password", "POST /sign-out"})
+_WITHOUT_OWN_PASSWORD = frozenset(
+    {
+        *("GET /account", "POST /account/password", "POST /sign-out"),
+        *("GET /health", "GET /sign-in", "POST /sign-in"),
+    }
+)
+
+
+class OwnPasswordRequired(Exception):
+    """An admin has set the person's password; they must choose their own first."""
 
 
 class SignInRequired(Exception):
-    """Nobody is signed in, or not with a password of their own.
+    """Nobody is signed in.
 
     `location` is where the browser goes; empty for the API.
     """
@@ -235,13 +331,13 @@ async def check_access(request: Request) -> None:
     identity: Identity = request.state.identity
     if identity.is_script:
         _check_script(identity, access)
+    if identity.must_change_password and key not in _WITHOUT_OWN_PASSWORD:
+        raise OwnPasswordRequired
     if access.who == "everyone":
         return
     person = identity.person
     if person is None:
         raise SignInRequired(_sign_in_location(request))
-    if identity.must_change_password and key not in _WITHOUT_OWN_PASSWORD:
-        raise SignInRequired("" if request.url.path.startswith("/api/") else "/account")
     if not _has_role(person, access.who):
         raise HTTPException(403)
     people: People = request.app.state.people
@@ -279,7 +375,7 @@ def _sign_in_location(request: Request) -> str:
 
 # -------------------------------------------------------------------------------- resources
 
-ResourceCheck = Callable[[People, Request, Person], bool]
+ResourceCheck = Callable[["People", Request, Person], bool]
 
 
 def _number(request: Request, name: str) -> int:
@@ -290,7 +386,9 @@ def _number(request: Request, name: str) -> int:
 
 def _is_class_teacher(people: People, request: Request, person: Person) -> bool:
     teacher = people.classes.teacher_of(_number(request, "class_id"))
-    return teacher is not None and (person.is_admin or teacher == person.id)
+    # Who was a teacher and is one no longer still has the classes, and must not look into them.
+    is_own = person.is_teacher and teacher == person.id
+    return teacher is not None and (person.is_admin or is_own)
 
 
 def _is_member(people: People, request: Request, person: Person) -> bool:
@@ -308,7 +406,7 @@ def _sees_class_submission(people: People, request: Request, person: Person) -> 
     return owner is not None and (owner == person.id or _is_class_teacher(people, request, person))
 
 
-def _removes_member(people: People, request: Request, person: Person) -> bool:
+def _is_member_or_teacher(people: People, request: Request, person: Person) -> bool:
     is_self = _number(request, "person_id") == person.id
     return _is_class_teacher(people, request, person) or (
         is_self and _is_member(people, request, person)
@@ -317,6 +415,20 @@ def _removes_member(people: People, request: Request, person: Person) -> bool:
 
 def _owns_submission(people: People, request: Request, person: Person) -> bool:
     return people.owner_of_submission(_number(request, "number")) == person.id
+
+
+def _owns_catalogue(people: People, request: Request, person: Person) -> bool:
+    owner = people.catalogues.owner_of(_number(request, "catalogue_id"))
+    return owner is not None and (person.is_admin or owner == person.id)
+
+
+def _reads_catalogue(people: People, request: Request, person: Person) -> bool:
+    return people.catalogues.is_reader(_number(request, "catalogue_id"), person)
+
+
+def _owns_catalogue_submission(people: People, request: Request, person: Person) -> bool:
+    # Its store has the submissions of this catalogue only: another one's number is unknown there.
+    return _reads_catalogue(people, request, person) and _owns_submission(people, request, person)
 
 
 def _owns_job(people: People, request: Request, person: Person) -> bool:
@@ -332,7 +444,10 @@ RESOURCE_CHECKS: Mapping[Resource, ResourceCheck] = {
     "class teacher": _is_class_teacher,
     "class membership": _is_member,
     "class submission": _sees_class_submission,
-    "class member or self": _removes_member,
+    "class member or self": _is_member_or_teacher,
+    "catalogue owner": _owns_catalogue,
+    "catalogue reader": _reads_catalogue,
+    "catalogue reader's submission": _owns_catalogue_submission,
     "submission": _owns_submission,
     "job": _owns_job,
     "recording": _owns_recording,

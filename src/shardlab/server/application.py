@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 from collections.abc import AsyncIterator
 
 from fastapi import APIRouter, Depends, FastAPI
@@ -15,13 +14,18 @@ from shardlab.server.access import check_access
 from shardlab.server.api import (
     gallery_routes,
     job_routes,
+    layout_routes,
     plan_routes,
     practice_routes,
     recording_routes,
 )
+from shardlab.server.api.api_security import describe_security
 from shardlab.server.database.engine import open_database
-from shardlab.server.identity import Identify, identify_local_person, identify_with
+from shardlab.server.event_streams import EventStreams
+from shardlab.server.identity import identify_with
 from shardlab.server.jobs.job_service import JobService
+from shardlab.server.local_secret import read_local_secret
+from shardlab.server.local_token import identify_locally, read_local_token
 from shardlab.server.pages import (
     health,
     home,
@@ -33,18 +37,23 @@ from shardlab.server.pages import (
     practice_submission,
 )
 from shardlab.server.pages.error import add_error_pages
-from shardlab.server.people.services import open_people
+from shardlab.server.planning.plan_pool import PlanPool
+from shardlab.server.practice.judging import queue_reserved_submissions
 from shardlab.server.practice.workbooks import add_practice
 from shardlab.server.request_guard import RequestGuard
 from shardlab.server.settings import ServerSettings
 from shardlab.server.static_files import VersionedStaticFiles
 
-_ROUTERS = (
-    *(home.router, lab.router, layout.router, plan.router, health.router),
+_PRACTICE_ROUTERS = (
     # In this order: /practice/export.zip is not a problem.
     *(practice_list.router, practice_submission.router, practice_problem.router),
-    *(job_routes.router, recording_routes.router, gallery_routes.router, plan_routes.router),
     practice_routes.router,
+)
+_ROUTERS = (
+    *(home.router, lab.router, layout.router, plan.router, health.router),
+    *_PRACTICE_ROUTERS,
+    *(job_routes.router, recording_routes.router, gallery_routes.router, plan_routes.router),
+    layout_routes.router,
 )
 _MIN_COMPRESSED_BYTES = 1000
 
@@ -53,12 +62,16 @@ def _people_routers() -> tuple[APIRouter, ...]:
     """Return the routes of mode `accounts`; local mode does not spend the time to load them."""
     from shardlab.server.api import account as account_api
     from shardlab.server.api import admin as admin_api
+    from shardlab.server.api import catalogues as catalogues_api
     from shardlab.server.api import classes as classes_api
-    from shardlab.server.pages import account, admin, classes, sign_in
+    from shardlab.server.api import passkeys as passkeys_api
+    from shardlab.server.catalogue_routes import catalogue_practice_router
+    from shardlab.server.pages import account, admin, catalogues, classes, sign_in
 
     return (
         *(sign_in.router, account.router, classes.router, admin.router),
-        *(account_api.router, classes_api.router, admin_api.router),
+        *(account_api.router, passkeys_api.router, classes_api.router, admin_api.router),
+        *(catalogues.router, catalogues_api.router, catalogue_practice_router(_PRACTICE_ROUTERS)),
     )
 
 
@@ -79,12 +92,18 @@ def create_app(settings: ServerSettings) -> FastAPI:
     app.state.settings = settings
     app.state.database = open_database(settings.data_folder)
     app.state.jobs = JobService(app.state.database, settings)
+    app.state.plans = PlanPool()
+    app.state.event_streams = EventStreams()
     add_practice(app)
-    # Local mode needs no secret that survives a restart: its forms are reloaded with the page.
-    secret = settings.secret.encode() or secrets.token_bytes(32)
+    # Pages that are open during a restart must be able to send their forms after it.
+    secret = settings.secret.encode() or read_local_secret(settings.data_folder)
     app.add_middleware(GZipMiddleware, minimum_size=_MIN_COMPRESSED_BYTES, compresslevel=5)
-    identify: Identify = identify_local_person
-    if not settings.is_local:
+    if settings.is_local:
+        identify = identify_locally(read_local_token(settings.data_folder))
+    else:
+        # Imported here: argon2 and everything about accounts.
+        from shardlab.server.people.services import open_people
+
         app.state.people = open_people(settings, app.state.database)
         identify = identify_with(app.state.people, settings)
     app.add_middleware(  # the outermost
@@ -94,15 +113,18 @@ def create_app(settings: ServerSettings) -> FastAPI:
     for router in _ROUTERS if settings.is_local else (*_ROUTERS, *_people_routers()):
         app.include_router(router)
     add_error_pages(app)
+    describe_security(app)
     return app
 
 
 @contextlib.asynccontextmanager
 async def _run_workers(app: FastAPI) -> AsyncIterator[None]:
     jobs: JobService = app.state.jobs
+    await asyncio.to_thread(queue_reserved_submissions, jobs, app.state.open_practice_store)
     jobs.start(asyncio.get_running_loop())
     try:
         yield
     finally:
+        app.state.plans.close()
         await asyncio.to_thread(jobs.stop)
         app.state.database.close()

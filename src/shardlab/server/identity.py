@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
+from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
 
-from shardlab.server.people.services import People
-from shardlab.server.person import LOCAL_PERSON, Person
+from shardlab.server.person import Person
 from shardlab.server.settings import ServerSettings
+
+if TYPE_CHECKING:  # local mode never loads the services of accounts, and argon2 with them
+    from shardlab.server.people.services import People
 
 _MAX_COOKIE = 100
 
@@ -37,11 +40,6 @@ def session_cookie_name(settings: ServerSettings) -> str:
     and set by this very host, so that a neighbouring subdomain cannot plant one.
     """
     return "__Host-shardlab_session" if settings.is_https else "shardlab_session"
-
-
-def identify_local_person(headers: Headers) -> Identity:
-    """Local mode: there is one person, and no sign-in."""
-    return Identity(person=LOCAL_PERSON)
 
 
 def identify_with(people: People, settings: ServerSettings) -> Identify:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -11,12 +12,16 @@ from typing import Any
 
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 from starlette.requests import Request
 
 from shardlab import __version__
 from shardlab.server.person import Person
 
 STATIC_FOLDER = Path(__file__).parent / "static"
+# Stands for the nonce of the response in templates, so that a part can be cached and used in many
+# responses. It is random too: a text that contains it would be an element of htmx.
+_NONCE_PLACEHOLDER = f"nonce {secrets.token_urlsafe(16)}"
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,7 @@ class Site:
     person: Person | None
     csrf_token: str
     is_local: bool
+    practice: str = "/practice"  # the path of the catalogue that the page is about
     version: str = __version__
 
     @property
@@ -51,6 +57,8 @@ class Site:
         links: tuple[NavigationLink, ...] = NAVIGATION
         if not self.is_local and self.person is not None:
             links += (NavigationLink("/classes", "Classes"),)
+            if self.person.is_teacher:
+                links += (NavigationLink("/catalogues", "Catalogues"),)
             links += (NavigationLink("/admin", "Admin"),) if self.person.is_admin else ()
         return links
 
@@ -78,8 +86,10 @@ def template_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.globals["hx_nonce"] = _NONCE_PLACEHOLDER
     environment.filters["json"] = _json_text
     environment.filters["utc_time"] = _utc_time
+    environment.filters["time_element"] = _time_element
     return environment
 
 
@@ -91,12 +101,40 @@ def render_page(request: Request, template: str, page: Any, *, status: int = 200
 def render_text(request: Request, template: str, page: Any) -> str:
     """Return the HTML of a page or of a part of one."""
     site = Site(
-        path=request.url.path,
+        # The menu shows a teacher's problems under Practice.
+        path=request.url.path.replace(practice_path(request), "/practice", 1),
         person=getattr(request.state, "person", None),
         csrf_token=request.state.csrf_token,
         is_local=request.app.state.settings.is_local,
+        practice=practice_path(request),
     )
-    return template_environment().get_template(template).render(page=page, site=site)
+    html = template_environment().get_template(template).render(page=page, site=site)
+    return html.replace(_NONCE_PLACEHOLDER, request.state.csp_nonce)
+
+
+def render_part(template: str, page: Any, practice: str = "") -> Markup:
+    """Return the HTML of a part that shows nothing of the person: it can be cached.
+
+    `practice` is where the practice pages of a catalogue are, and belongs to the key of the cache.
+    """
+    # A template that uses more of `site` fails here instead of caching a person's name.
+    site = {"practice": practice} if practice else {}
+    return Markup(template_environment().get_template(template).render(page=page, site=site))
+
+
+def send_part(request: Request, html: Markup) -> HTMLResponse:
+    """Return the response of a cached part alone, with the nonce of this response."""
+    return HTMLResponse(str(html).replace(_NONCE_PLACEHOLDER, request.state.csp_nonce))
+
+
+def practice_path(request: Request) -> str:
+    """Return where the practice pages of a request's catalogue are: the server's, or a teacher's.
+
+    >>> practice_path(Request({"type": "http", "path_params": {"catalogue_id": "3"}}))
+    '/catalogues/3/practice'
+    """
+    catalogue_id = request.path_params.get("catalogue_id")
+    return "/practice" if catalogue_id is None else f"/catalogues/{int(catalogue_id)}/practice"
 
 
 def _utc_time(seconds: float | None) -> str:
@@ -104,6 +142,14 @@ def _utc_time(seconds: float | None) -> str:
     if seconds is None:
         return "never"
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _time_element(seconds: float | None) -> Markup:
+    """Return a time as an element; a script shows it in the reader's time zone."""
+    if seconds is None:
+        return Markup("never")
+    moment = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return Markup('<time datetime="{}">{}</time>').format(moment, _utc_time(seconds))
 
 
 def _json_text(value: Any) -> str:

@@ -5,24 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import IO, Any
 
-from sqlalchemy import Select, case, delete, func, select
+from sqlalchemy import Connection, Select, bindparam, case, delete, func, select
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.orm import Session
 
 from shardlab.course import store as course_store
+from shardlab.course.practice_export import export_practice, write_practice_zip
 from shardlab.course.store import (
     Draft,
+    PracticeSnapshot,
     Progress,
     Submission,
     decode_judgement,
-    export_practice,
-    write_practice_zip,
 )
 from shardlab.errors import UnknownSubmission
 from shardlab.judge.judgement import Judgement
@@ -47,6 +47,7 @@ class PersonPracticeStore:
     folder: Path
     person: int
     catalogue: str = ""
+    version: int | None = None  # of an uploaded catalogue: what new submissions are made with
 
     # ----------------------------------------------------------------------------- submissions
 
@@ -69,6 +70,7 @@ class PersonPracticeStore:
                 seed=str(seed),
                 source=digest,
                 handed_in=course_store.utc_now(),
+                catalogue_version=self.version,
             )
             session.add(row)
             session.flush()
@@ -144,43 +146,25 @@ class PersonPracticeStore:
 
     def load_progress(self) -> Mapping[str, Progress]:
         """Return the progress of every problem that was started or attempted, by slug."""
-        with self.database.read() as session:
-            attempts = {row[0]: row[1:] for row in session.execute(self._attempts())}
-            rows = session.scalars(select(ProgressRow).where(*self._key(ProgressRow)))
-            notes = {row.problem: row for row in rows}
-        progress = {}
-        for problem in attempts | notes:
-            n_runs, n_submits, solved_when, solved_version = attempts.get(problem, (0, 0, "", 0))
-            row = notes.get(problem)
-            progress[problem] = Progress(
-                problem=problem,
-                path=row.path if row else "",
-                started_when=row.started if row else "",
-                hints=row.hints if row else 0,
-                solution_requests=row.solution_requests if row else 0,
-                n_runs=n_runs,
-                n_submits=n_submits,
-                solved_when=solved_when or "",
-                solved_version=solved_version or 0,
-            )
-        return progress
+        return self.load_snapshot().progress
 
-    def _attempts(self) -> Select[str, Any, Any, Any, Any]:
-        # Attempts are derived from the judgements, and are not stored a second time.
-        is_submit = SubmissionRow.kind == "submit"
-        is_pass = is_submit & JudgementRow.passed
-        return (
-            select(
-                SubmissionRow.problem,
-                func.sum(case((SubmissionRow.kind == "run", 1), else_=0)),
-                func.sum(case((is_submit, 1), else_=0)),
-                func.min(case((is_pass, JudgementRow.judged))),
-                func.max(case((is_pass, SubmissionRow.content_version))),
+    def load_snapshot(
+        self, problem: str | None = None, drafts: Sequence[str] = ()
+    ) -> PracticeSnapshot:
+        """Return progress, the submissions of one problem and some drafts, in one transaction."""
+        key = {"person": self.person, "catalogue": self.catalogue}
+        with self.database.engine.connect() as connection:
+            notes = connection.execute(_NOTES, key).all()
+            attempts = connection.execute(_ATTEMPTS, key).all()
+            rows = connection.execute(_SUBMISSIONS, {**key, "problem": problem}) if problem else ()
+            submissions = tuple(_submission_of_columns(row) for row in rows)
+            return PracticeSnapshot(
+                progress=_progress_of_rows(notes, attempts),
+                # The rows are ordered by their start; `started` is empty for hints alone.
+                latest_problem=notes[-1].problem if notes and notes[-1].started else None,
+                submissions=submissions,
+                drafts=_select_drafts(connection, key, drafts),
             )
-            .join(JudgementRow, JudgementRow.submission == SubmissionRow.number)
-            .where(self._is_mine(), JudgementRow.counts)
-            .group_by(SubmissionRow.problem)
-        )
 
     def progress_of(self, problem: str) -> Progress:
         """Return the progress with one problem."""
@@ -237,23 +221,38 @@ class PersonPracticeStore:
     def save_draft(self, problem: str, source: str) -> Draft:
         """Replace the draft of a problem."""
         draft = Draft(problem, source, course_store.utc_now())
-        content = {"source": source, "saved": draft.saved_when}
-        row = insert(DraftRow).values(
-            person=self.person, catalogue=self.catalogue, problem=problem, **content
-        )
         with self.database.write() as session:
-            session.execute(
-                row.on_conflict_do_update(
-                    index_elements=["person", "catalogue", "problem"], set_=content
-                )
-            )
+            self._write_draft(session, draft)
         return draft
+
+    def replace_draft(self, seen: Draft | None, problem: str, source: str) -> Draft | None:
+        """Replace the draft that was seen; None if another one is there by now."""
+        draft = Draft(problem, source, course_store.utc_now())
+        with self.database.write() as session:
+            row = session.scalar(self._draft_query(problem))
+            if (None if row is None else Draft(row.problem, row.source, row.saved)) != seen:
+                return None
+            self._write_draft(session, draft)
+        return draft
+
+    def _write_draft(self, session: Session, draft: Draft) -> None:
+        content = {"source": draft.source, "saved": draft.saved_when}
+        row = insert(DraftRow).values(
+            person=self.person, catalogue=self.catalogue, problem=draft.problem, **content
+        )
+        session.execute(
+            row.on_conflict_do_update(
+                index_elements=["person", "catalogue", "problem"], set_=content
+            )
+        )
+
+    def _draft_query(self, problem: str) -> Select[DraftRow]:
+        return select(DraftRow).where(*self._key(DraftRow), DraftRow.problem == problem)
 
     def load_draft(self, problem: str) -> Draft | None:
         """Return the draft of a problem; None if there is none."""
-        query = select(DraftRow).where(*self._key(DraftRow), DraftRow.problem == problem)
         with self.database.read() as session:
-            row = session.scalar(query)
+            row = session.scalar(self._draft_query(problem))
             return None if row is None else Draft(row.problem, row.source, row.saved)
 
     def delete_draft(self, problem: str) -> None:
@@ -271,6 +270,108 @@ class PersonPracticeStore:
     def write_zip(self, file: Path | IO[bytes]) -> None:
         """Write `practice.json`, and each submission as a file of its own."""
         write_practice_zip(self, file)
+
+
+# The statements of a page, composed once: composing costs more than SQLite's own work. All rows are
+# of one person in one catalogue.
+_OWN_SUBMISSION = (SubmissionRow.person == bindparam("person")) & (
+    SubmissionRow.catalogue == bindparam("catalogue")
+)
+_NOTES = (
+    select(
+        ProgressRow.problem,
+        ProgressRow.path,
+        ProgressRow.started,
+        ProgressRow.hints,
+        ProgressRow.solution_requests,
+    )
+    .where(
+        ProgressRow.person == bindparam("person"), ProgressRow.catalogue == bindparam("catalogue")
+    )
+    .order_by(ProgressRow.started, ProgressRow.id)
+)
+_IS_SUBMIT = SubmissionRow.kind == "submit"
+_IS_PASS = _IS_SUBMIT & JudgementRow.passed
+# Attempts are derived from the judgements, and are not stored a second time.
+_ATTEMPTS = (
+    select(
+        SubmissionRow.problem,
+        func.sum(case((SubmissionRow.kind == "run", 1), else_=0)),
+        func.sum(case((_IS_SUBMIT, 1), else_=0)),
+        func.min(case((_IS_PASS, JudgementRow.judged))),
+        func.max(case((_IS_PASS, SubmissionRow.content_version))),
+    )
+    .join(JudgementRow, JudgementRow.submission == SubmissionRow.number)
+    .where(_OWN_SUBMISSION, JudgementRow.counts)
+    .group_by(SubmissionRow.problem)
+)
+_SUBMISSIONS = (
+    select(
+        SubmissionRow.number,
+        SubmissionRow.problem,
+        SubmissionRow.content_version,
+        SubmissionRow.kind,
+        SubmissionRow.seed,
+        SubmissionRow.handed_in,
+        JudgementRow.code,
+        JudgementRow.passed,
+        JudgementRow.counts,
+    )
+    .outerjoin(JudgementRow, JudgementRow.submission == SubmissionRow.number)
+    .where(_OWN_SUBMISSION, SubmissionRow.problem == bindparam("problem"))
+    .order_by(SubmissionRow.number)
+)
+_DRAFTS = select(DraftRow.problem, DraftRow.source, DraftRow.saved).where(
+    DraftRow.person == bindparam("person"),
+    DraftRow.catalogue == bindparam("catalogue"),
+    DraftRow.problem.in_(bindparam("problems", expanding=True)),
+)
+
+
+def _progress_of_rows(notes: Iterable[Any], attempts: Iterable[Any]) -> Mapping[str, Progress]:
+    progress = {
+        row.problem: Progress(
+            problem=row.problem,
+            path=row.path,
+            started_when=row.started,
+            hints=row.hints,
+            solution_requests=row.solution_requests,
+        )
+        for row in notes
+    }
+    for problem, n_runs, n_submits, solved_when, solved_version in attempts:
+        progress[problem] = replace(
+            progress.get(problem, Progress(problem)),
+            n_runs=n_runs,
+            n_submits=n_submits,
+            solved_when=solved_when or "",
+            solved_version=solved_version or 0,
+        )
+    return progress
+
+
+def _select_drafts(
+    connection: Connection, key: Mapping[str, Any], problems: Sequence[str]
+) -> Mapping[str, Draft]:
+    if not problems:
+        return {}
+    rows = connection.execute(_DRAFTS, {**key, "problems": list(problems)})
+    return {row.problem: Draft(row.problem, row.source, row.saved) for row in rows}
+
+
+def _submission_of_columns(row: Any) -> Submission:
+    number, problem, content_version, kind, seed, handed_in, code, passed, counts = row
+    return Submission(
+        number=number,
+        problem=problem,
+        content_version=content_version,
+        kind=kind,
+        seed=int(seed),
+        when=handed_in,
+        code=code or "",
+        passed=bool(passed),
+        counts=counts is None or counts,
+    )
 
 
 def _submission_of(row: SubmissionRow, judgement: JudgementRow | None) -> Submission:

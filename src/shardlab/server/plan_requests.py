@@ -242,6 +242,7 @@ def view_plan(result: Plan) -> PlanView:
         source=result.source,
         headline=plan_headline(result),
         fits=result.fits,
+        ok=result.ok,
         mesh=list(result.mesh),
         n_devices=result.n_devices,
         n_parameters=result.n_parameters,

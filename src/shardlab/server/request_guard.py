@@ -5,11 +5,13 @@
 - Person: who sends it, from the session's cookie or a script's API token (`Identity`).
 - CSRF token: such a request also carries the token of its session, as a header or a form field. The
   field is compared here, so that no route can forget it. A script has no cookie, and needs none.
-- Size: a body above the limit is refused, with or without a Content-Length.
+- Size: a head or a body above its limit is refused, with or without a Content-Length.
+- Time: a body that arrives slower than any usual connection is refused.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import logging
@@ -30,27 +32,18 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 MAX_BODY_BYTES = 4 * 2**20  # the largest legal body is the header of a safetensors file
 # A saved recording is the one larger file; the route checks its content and its expanded size.
 LARGE_BODY_PATHS = {"/api/v1/recordings/files": 16 * 2**20}
+MAX_HEAD_BYTES = 64 * 1024  # all headers together
+MAX_QUERY_BYTES = 32 * 1024  # the rules of a plan are the longest, up to three bytes a character
+MAX_PATH_CHARACTERS = 2000
+# A body has this time, and more for each byte that has arrived: 4 MiB at 128 kbit/s are legal.
+BODY_SECONDS = 30.0
+MIN_BODY_BYTES_PER_SECOND = 16 * 1024
 BROWSER_COOKIE = "shardlab_browser"  # identifies a browser, signed in or not
 CSRF_FIELD = "csrf_token"
 CSRF_HEADER = "x-csrf-token"
 _LOG = logging.getLogger("shardlab.server")
 
-# No inline script, no eval, no other host. Styles are files too; scripts may set them on elements.
-CONTENT_SECURITY_POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self' data:",
-        "font-src 'self'",
-        "connect-src 'self'",
-        "form-action 'self'",
-        "base-uri 'none'",
-        "frame-ancestors 'none'",
-    )
-)
 SECURITY_HEADERS = {
-    "content-security-policy": CONTENT_SECURITY_POLICY,
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
     "referrer-policy": "same-origin",
@@ -60,6 +53,27 @@ SECURITY_HEADERS = {
     # Pages show a person's own work. Static files and recordings set their own.
     "cache-control": "no-store",
 }
+
+
+def content_security_policy(nonce: str) -> str:
+    """Return the policy of one response: no inline script, no eval, no other host.
+
+    Styles are files too; scripts may set them on elements. No script of shardlab needs the nonce:
+    htmx finds it here, and reads only attributes of elements that have it (hx-csp).
+    """
+    return "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src 'self' 'nonce-{nonce}'",
+            "style-src 'self'",
+            "img-src 'self' data:",
+            "font-src 'self'",
+            "connect-src 'self'",
+            "form-action 'self'",
+            "base-uri 'none'",
+            "frame-ancestors 'none'",
+        )
+    )
 
 
 def csrf_token(secret: bytes, browser: str, session_token: str = "") -> str:
@@ -73,7 +87,10 @@ def csrf_token(secret: bytes, browser: str, session_token: str = "") -> str:
 
 
 class RequestGuard:
-    """ASGI middleware. Sets `browser`, `identity`, `person`, `csrf_token` of `request.state`."""
+    """ASGI middleware.
+
+    Sets `browser`, `identity`, `person`, `csrf_token` and `csp_nonce` of `request.state`.
+    """
 
     def __init__(
         self, app: ASGIApp, *, settings: ServerSettings, secret: bytes, identify: Identify
@@ -98,21 +115,32 @@ class RequestGuard:
         new_browser = "" if browser else secrets.token_urlsafe(24)
         state = scope.setdefault("state", {})
         state["browser"] = browser or new_browser
+        state["csp_nonce"] = secrets.token_urlsafe(16)
         self._set_identity(state, Identity())  # for the page of an error before the lookup
         has_started = False
+        # A route for GET answers HEAD too: the same headers, without the body.
+        is_head = scope["method"] == "HEAD"
+        if is_head:
+            scope = {**scope, "method": "GET"}
 
         async def send_with_headers(message: Message) -> None:
             nonlocal has_started
             if message["type"] == "http.response.start":
                 has_started = True
-                self._add_headers(MutableHeaders(scope=message), new_browser)
-            await send(message)
+                self._add_headers(MutableHeaders(scope=message), state["csp_nonce"], new_browser)
+                await send(message)
+                if is_head:  # this ends the response: a stream of events sees that and ends too
+                    await send({"type": "http.response.body", "body": b""})
+            elif not is_head:
+                await send(message)
 
         try:
             checked_receive = await self._check(scope, headers, receive)
             await self._app(scope, checked_receive, send_with_headers)
         except HTTPException as error:  # raised outside of the application
-            response = error_response(Request(scope), error.status_code, error.detail)
+            response = error_response(
+                Request(scope), error.status_code, error.detail, headers=error.headers
+            )
             await response(scope, receive, send_with_headers)
         except ClientDisconnect:
             return
@@ -126,7 +154,8 @@ class RequestGuard:
             response = error_response(Request(scope), 500, message)
             await response(scope, receive, send_with_headers)
 
-    def _add_headers(self, response: MutableHeaders, new_browser: str) -> None:
+    def _add_headers(self, response: MutableHeaders, nonce: str, new_browser: str) -> None:
+        response.setdefault("content-security-policy", content_security_policy(nonce))
         for name, value in SECURITY_HEADERS.items():
             response.setdefault(name, value)
         if self._settings.is_https:
@@ -140,6 +169,7 @@ class RequestGuard:
         """Return what the application reads the body from. Raises `HTTPException`."""
         if headers.get("host", "") not in self._settings.allowed_hosts:
             raise HTTPException(421, "This server does not serve this host name.")
+        _check_head_size(scope)
         limit = LARGE_BODY_PATHS.get(scope["path"], MAX_BODY_BYTES)
         length = headers.get("content-length", "0")
         if not (length.isascii() and length.isdecimal()) or int(length) > limit:
@@ -147,8 +177,7 @@ class RequestGuard:
         limited = _limited_receive(receive, limit)
         is_script = False
         if not scope["path"].startswith("/static/"):
-            # In a thread: the database must not hold up the other requests of this process.
-            identity = await run_in_threadpool(self._identify, headers)
+            identity = await self._find_identity(headers)
             self._set_identity(scope["state"], identity)
             is_script = identity.is_script
             # A browser sends other Authorization headers on its own (Basic), so only a valid token
@@ -158,7 +187,7 @@ class RequestGuard:
         if scope["method"] in SAFE_METHODS or is_script:
             return limited
         if not self._is_same_origin(headers):
-            raise HTTPException(403, "The request comes from another site.")
+            raise HTTPException(403, _other_site_text(self._settings))
         expected = scope["state"]["csrf_token"]
         token = headers.get(CSRF_HEADER)
         if token is None and _is_form(headers) and not scope["path"].startswith("/api/"):
@@ -169,6 +198,12 @@ class RequestGuard:
         if not hmac.compare_digest(token.encode("utf-8", "surrogatepass"), expected.encode()):
             raise HTTPException(403, "The page is out of date. Reload it, then try again.")
         return limited
+
+    async def _find_identity(self, headers: Headers) -> Identity:
+        if self._settings.is_local:  # always the same person: no thread is needed to know that
+            return self._identify(headers)
+        # In a thread: the database must not hold up the other requests of this process.
+        return await run_in_threadpool(self._identify, headers)
 
     def _set_identity(self, state: dict[str, Any], identity: Identity) -> None:
         state["identity"] = identity
@@ -188,6 +223,13 @@ class RequestGuard:
     def _browser_cookie(self, browser: str) -> str:
         secure = "; Secure" if self._settings.is_https else ""
         return f"{self._cookie_name}={browser}; Path=/; HttpOnly; SameSite=Lax{secure}"
+
+
+def _check_head_size(scope: Scope) -> None:
+    if len(scope["query_string"]) > MAX_QUERY_BYTES or len(scope["path"]) > MAX_PATH_CHARACTERS:
+        raise HTTPException(414, "The address is too long.")
+    if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEAD_BYTES:
+        raise HTTPException(431, "The headers are too large.")
 
 
 def _is_form(headers: Headers) -> bool:
@@ -230,10 +272,22 @@ async def _read_form_token(scope: Scope, receive: Receive) -> tuple[str | None, 
 def _limited_receive(receive: Receive, limit: int) -> Receive:
     """Count the bytes of a body, whatever its Content-Length says; refuse it at the limit."""
     n_bytes = 0
+    is_complete = False
+    start = asyncio.get_running_loop().time()
 
     async def limited() -> Message:
-        nonlocal n_bytes
-        message = await receive()
+        nonlocal n_bytes, is_complete
+        if is_complete:  # what follows is the end of the connection: nothing to hurry for
+            return await receive()
+        end = start + BODY_SECONDS + n_bytes / MIN_BODY_BYTES_PER_SECOND
+        try:
+            async with asyncio.timeout_at(end):
+                message = await receive()
+        except TimeoutError:
+            raise HTTPException(
+                408, "The request arrives too slowly.", headers={"connection": "close"}
+            ) from None
+        is_complete = not message.get("more_body", False)
         n_bytes += len(message.get("body", b""))
         if n_bytes > limit:
             # FastAPI and Starlette pass this one on while they read a body.
@@ -241,3 +295,10 @@ def _limited_receive(receive: Receive, limit: int) -> Receive:
         return message
 
     return limited
+
+
+def _other_site_text(settings: ServerSettings) -> str:
+    """Return why a form is refused; with public hosts, under which address it would be accepted."""
+    if not settings.public_hosts:
+        return "The request comes from another site."
+    return f"The request comes from another site. This server's address is {settings.public_url}"

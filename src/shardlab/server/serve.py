@@ -15,11 +15,15 @@ import uvicorn
 
 from shardlab.errors import PortInUse
 from shardlab.server.application import create_app
+from shardlab.server.http_protocol import TimedProtocol
 from shardlab.server.jobs.job_service import JobService
+from shardlab.server.request_guard import MAX_HEAD_BYTES
 from shardlab.server.server_mode import check_confinement, check_settings, read_secret
 from shardlab.server.settings import ServerSettings
 
 _SHUTDOWN_SECONDS = 3  # for responses that are being sent
+_MAX_CONNECTIONS = 4000
+_OTHER_DESCRIPTORS = 200
 
 
 class PageServer(uvicorn.Server):
@@ -69,17 +73,43 @@ def run_server(settings: ServerSettings, listener: socket.socket, *, opens_brows
     app = create_app(settings)
     config = uvicorn.Config(
         app,
+        # By name it would be another implementation where httptools is installed, which limits
+        # neither the size of a head nor its time.
+        http=TimedProtocol,
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+        limit_concurrency=_raise_connection_limit(),
         log_level="warning",
         access_log=False,
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
         server_header=False,
     )
-    click.echo(f"shardlab is at {settings.url} (Ctrl-C ends it)")
+    listening = "" if settings.public_url == settings.url else f", listening on {settings.url}"
+    click.echo(f"shardlab is at {settings.public_url}{listening} (Ctrl-C ends it)")
     if opens_browser:
         threading.Thread(target=_open_browser, args=(settings.url,), daemon=True).start()
     # uvicorn raises the signal again after the orderly end; for a server Ctrl-C is no error.
     with contextlib.suppress(KeyboardInterrupt):
         PageServer(config, app.state.jobs).run(sockets=[listener])
+
+
+def _raise_connection_limit() -> int:
+    """Return the most connections at a time: above it the server answers with status 503.
+
+    A connection is a file descriptor. Some are for the database, the workers and the planner.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return _MAX_CONNECTIONS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MAX_CONNECTIONS + _OTHER_DESCRIPTORS
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+            soft = allowed
+        return max(soft - _OTHER_DESCRIPTORS, 50)
+    return _MAX_CONNECTIONS
 
 
 def _open_browser(url: str) -> None:

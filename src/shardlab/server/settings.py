@@ -42,6 +42,13 @@ class ServerSettings:
         return f"http://{self.host}:{self.port}/"
 
     @property
+    def public_url(self) -> str:
+        """The address that people open: the first public host, or the one that is listened on."""
+        if not self.public_hosts:
+            return self.url
+        return f"{'https' if self.is_https else 'http'}://{self.public_hosts[0]}/"
+
+    @property
     def allowed_hosts(self) -> frozenset[str]:
         """Return the Host headers that are served; any other is refused.
 

@@ -35,7 +35,7 @@ class PeopleServer:
         # Cheap hashes: the tests are not about how long a guess takes.
         hashing = PasswordHashing(time_cost=1, memory_kib=64)
         self.people = open_people(self.settings, self.app.state.database, hashing)
-        for name in ("accounts", "sessions", "api_tokens", "classes", "limits", "data"):
+        for name in ("accounts", "sessions", "api_tokens", "passkeys", "classes", "limits", "data"):
             object.__setattr__(self.app.state.people, name, getattr(self.people, name))
         self.database = self.app.state.database
 
@@ -104,7 +104,10 @@ class Browser:
 
     def csrf_token(self):
         """Return the token as a page shows it."""
-        return _CSRF.search(self.client.get("/").text)[1]
+        # Who must choose a password of their own is sent from every page to that of the account.
+        response = self.client.get("/")
+        path = response.headers.get("location", "/")
+        return _CSRF.search(response.text if path == "/" else self.client.get(path).text)[1]
 
     def post(self, path, data=None, *, token=None, **options):
         """Send a form."""

@@ -10,13 +10,18 @@ from contextlib import closing
 from dataclasses import dataclass
 
 import pytest
+from catalogue_files import small_zip
 from people_server import HOST, PeopleServer, TestClient, routes_of
 
 from shardlab.recording.recording import Recording
-from shardlab.server.access import ACCESS, RESOURCE_CHECKS
+from shardlab.server.access import ACCESS, RESOURCE_CHECKS, catalogue_path
 from shardlab.server.application import create_app
+from shardlab.server.catalogue_archive import read_archive
+from shardlab.server.catalogue_keys import catalogue_key
 from shardlab.server.database.engine import DATABASE_FILE
+from shardlab.server.database.people_tables import PasskeyRow
 from shardlab.server.database.tables import JobRow, RecordingRow
+from shardlab.server.person_practice_store import PersonPracticeStore
 from shardlab.server.settings import ServerSettings
 
 # Whose the things in the paths are. "member" is Ada: the submission, job, session ... are hers.
@@ -26,6 +31,9 @@ ALLOWED_BY_RESOURCE = {
     "class membership": {"member", "other member"},
     "class submission": {"member", "teacher", "admin"},
     "class member or self": {"member", "teacher", "admin"},
+    "catalogue owner": {"teacher", "admin"},
+    "catalogue reader": {"member", "other member", "teacher", "admin"},
+    "catalogue reader's submission": {"member"},
     "submission": {"member"},
     "job": {"member"},
     "recording": {"member"},
@@ -46,7 +54,7 @@ ROLES = {
 # row of this person only.
 # What is not there, also for those who may look: no picture, no draft, no earlier submission.
 EMPTY = {
-    "GET /practice/{slug}/layouts/{number}.svg",
+    "GET /practice/{slug}/pictures/{number}.svg",
     "GET /practice/{slug}/predictions/{number}",
     "GET /practice/{slug}/submissions/{number}/counterexample.svg",
     "GET /practice/{slug}/submissions/{number}/debug/{job_id}",
@@ -55,7 +63,15 @@ EMPTY = {
     "POST /practice/{slug}/restore",
     "GET /api/v1/practice/problems/{slug}/draft",
 }
-OWN_ROWS = {"session_id": "member", "token_id": "member", "comment_id": "member"}
+EMPTY |= {
+    f"{method} {catalogue_path(path)}" for method, path in (key.split(" ", 1) for key in EMPTY)
+}
+OWN_ROWS = {
+    "session_id": "member",
+    "token_id": "member",
+    "comment_id": "member",
+    "passkey_id": "member",
+}
 
 
 @dataclass(frozen=True)
@@ -101,11 +117,35 @@ class World:
             "person_id": ada.person.id,
             "session_id": session.id,
             "token_id": server.people.api_tokens.list_tokens(ada.person)[0].id,
+            "passkey_id": self.add_passkey(ada.person.id),
             "job_id": "job1",
             "recording_id": "rec1",
             "token": server.people.classes.join_token(class_id),
             "slug": "shard-map-psum",
         }
+        self.add_catalogue(teacher, ada, class_id)
+
+    def add_catalogue(self, teacher, ada, class_id):
+        """Give the class a catalogue, with a problem of the same name and a submission to it."""
+        catalogues = self.server.people.catalogues
+        archive = read_archive(small_zip(self.values["slug"]))
+        version = catalogues.create(teacher.person, "Mine", archive)
+        catalogues.finish_audit(version.id, [])
+        catalogues.assign(class_id, version.catalogue)
+        folder, key = self.server.settings.data_folder, catalogue_key(version.catalogue)
+        store = PersonPracticeStore(self.server.database, folder, ada.person.id, key, version.id)
+        slug = self.values["slug"]
+        number = store.add_submission(slug, 1, b"x = 1\n", kind="submit", seed=5)
+        self.values |= {"catalogue_id": version.catalogue, "version_id": version.id}
+        self.catalogue_values = {**self.values, "number": number}
+
+    def fill(self, path):
+        """Return a path with the values of this world."""
+        is_practice = "/catalogues/{catalogue_id}/practice" in path
+        values = self.catalogue_values if is_practice else self.values
+        for name, value in values.items():
+            path = path.replace(f"{{{name}}}", str(value))
+        return path
 
     def add_job_and_recording(self, person):
         recording = Recording(title="t", mesh=(("data", 2),), steps=(), values=())
@@ -127,6 +167,22 @@ class World:
                     id="rec1", person=person, title="t", created=1.0, source="x", body=body
                 )
             )
+
+    def add_passkey(self, person):
+        row = PasskeyRow(
+            person=person,
+            label="laptop",
+            credential_id=b"id",
+            credential_data=b"key",
+            user_handle=b"handle",
+            rp_id="localhost",
+            sign_count=0,
+            is_backed_up=False,
+            created=1.0,
+        )
+        with self.server.database.write() as session:
+            session.add(row)
+        return row.id
 
     def browser_actor(self, name, browser):
         token = browser.csrf_token()
@@ -218,9 +274,7 @@ def test_everybody_gets_what_is_theirs_and_nothing_else(world, all_routes, actor
     before = set(copy.iterdump())
     for method, path in all_routes:
         key = f"{method} {path}"
-        filled = path
-        for name, value in world.values.items():
-            filled = filled.replace(f"{{{name}}}", str(value))
+        filled = world.fill(path)
         assert "{" not in filled, f"give {path} a value in World.values"
         response = world.send(world.actors[actor], method, filled)
         expected = is_allowed(key, ACCESS[key], actor)
@@ -291,7 +345,35 @@ def test_local_mode_has_no_accounts_and_needs_no_sign_in(tmp_path):
         assert client.get(path).status_code == 404
     assert client.get("/").status_code == 200
     assert client.get("/api/v1/recordings").json() == []
-    headers = {"authorization": "Bearer shardlab_x"}  # means nothing here, and skips no check
-    assert client.post("/api/v1/recordings", json={}, headers=headers).status_code == 403
+    headers = {"authorization": "Bearer shardlab_x"}  # not the token of this data folder
+    assert client.post("/api/v1/recordings", json={}, headers=headers).status_code == 401
+    assert client.post("/api/v1/recordings", json={}).status_code == 403  # no CSRF token
     assert "Sign" not in client.get("/").text
     app.state.database.close()
+
+
+def test_the_schema_says_which_operations_a_token_can_call(server):
+    schema = server.browser().get("/api/v1/openapi.json").json()
+    schemes = schema["components"]["securitySchemes"]
+    assert schemes["token"]["scheme"] == "bearer"
+    assert schemes["session"]["name"] == "shardlab_session"
+    for path, operations in schema["paths"].items():
+        for method, operation in operations.items():
+            access = ACCESS[f"{method.upper()} {path}"]
+            assert ({"token": []} in operation["security"]) == (access.scope != "browser")
+            assert ({} in operation["security"]) == (access.who == "everyone")
+
+
+def test_an_admin_resets_a_password_by_the_api(server):
+    admin, learner = server.person("Root", "admin"), server.person("Forgetful")
+    path = f"/api/v1/admin/people/{learner.person.id}/reset-password"
+    assert learner.send_json("POST", path).status_code == 403
+    response = admin.send_json("POST", path)
+    assert response.status_code == 200
+    password = response.json()["password"]
+    assert learner.get("/api/v1/account").status_code == 401  # the sessions have ended
+    person = server.people.accounts.sign_in("Forgetful", password, address="192.0.2.1")
+    assert server.people.accounts.must_change_password(person)
+    own = admin.send_json("POST", f"/api/v1/admin/people/{admin.person.id}/reset-password")
+    assert own.status_code == 422
+    assert admin.get("/api/v1/account").status_code == 200

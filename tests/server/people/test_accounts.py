@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 import time
 
@@ -12,11 +13,13 @@ from shardlab.server.database.people_tables import PersonRow
 from shardlab.server.people.accounts import WRONG_SIGN_IN, Accounts, clean_name
 from shardlab.server.people.passwords import MAX_BYTES, PasswordHashing, check_password_rules
 from shardlab.server.people.rate_limits import (
+    COMMENTS,
     SIGN_IN_NAME_AT_ADDRESS,
     SUBMISSIONS,
     RateLimit,
     RateLimits,
     TooManyRequests,
+    person_subject,
 )
 from shardlab.server.people.refusals import Refusal
 
@@ -40,6 +43,16 @@ def test_somebody_signs_up_and_is_signed_in(server):
 def test_names_are_plain(server, name):
     with pytest.raises(Refusal):
         clean_name(name)
+
+
+@pytest.mark.parametrize("name", ["देवकी नन्दन", "น้ำผึ้ง", "Nguyễn Thị", "مُحَمَّد", "דוד"])
+def test_a_name_in_any_script_is_a_name(name):
+    assert clean_name(name)
+
+
+def test_a_name_is_not_covered_with_marks():
+    with pytest.raises(Refusal, match="letters"):
+        clean_name("Ze" + "\u0301" * 9)  # NFKC composes the first one alone
 
 
 def test_two_names_that_look_alike_are_one(server):
@@ -109,7 +122,8 @@ def test_a_wrong_name_and_a_wrong_password_have_the_same_answer(server):
     answers = {}
     for name in ("Ada", "Eve"):
         response = server.browser().sign_in(name, "wrong password")
-        answers[name] = (response.status_code, response.text.replace(f'value="{name}"', ""))
+        text = re.sub(r'nonce="[\w-]+"', "", response.text.replace(f'value="{name}"', ""))
+        answers[name] = (response.status_code, text)
         assert WRONG_SIGN_IN in response.text
     # Only the CSRF tokens differ, which are those of two browsers.
     strip = "0123456789abcdef"
@@ -212,6 +226,17 @@ def test_submissions_are_limited_per_person(server):
     assert submit(other, other.csrf_token()) == 202
 
 
+def test_comments_are_limited_per_person(server):
+    teacher, ada = server.person("Tom", "teacher"), server.person("Ada")
+    class_id, number = server.make_class(teacher, ada), server.submit(ada)
+    path = f"/classes/{class_id}/submissions/{number}/comments"
+    assert ada.post(path, {"text": "one"}).status_code == 303
+    for _ in range(COMMENTS.n_requests - 1):
+        server.people.limits.count(COMMENTS, person_subject(ada.person.id))
+    assert ada.post(path, {"text": "two"}).status_code == 429
+    assert teacher.post(path, {"text": "an answer"}).status_code == 303
+
+
 def test_a_password_cannot_be_guessed_through_the_account_either(server):
     browser = server.person("Ada")
     fields = {"current_password": "wrong password", "password": "another otter umbrella"}
@@ -242,6 +267,30 @@ def test_a_role_changes_in_sessions_that_exist(server):
     assert teacher.post("/classes", {"title": "Two"}).status_code == 403
 
 
+def test_who_is_no_longer_a_teacher_sees_nothing_of_their_classes(server):
+    admin, teacher = server.person("Root", "admin"), server.person("Tom", "teacher")
+    ada = server.person("Ada")
+    class_id = server.make_class(teacher, ada, title="Lecture")
+    number = server.submit(ada)
+    member, submission = f"members/{ada.person.id}", f"submissions/{number}"
+    paths = [
+        f"{prefix}/classes/{class_id}{path}"
+        for prefix, path in (
+            *(("", ""), ("", f"/{member}"), ("", f"/{submission}")),
+            *(("/api/v1", ""), ("/api/v1", f"/{submission}")),
+        )
+    ]
+    assert {teacher.get(path).status_code for path in paths} == {200}
+    admin.post(f"/admin/people/{teacher.person.id}/role", {"role": "learner"})
+    assert {teacher.get(path).status_code for path in paths} == {404}
+    assert teacher.post(f"{paths[2]}/comments", {"text": "still here"}).status_code == 404
+    assert teacher.send_json("DELETE", f"/api/v1/classes/{class_id}/{member}").status_code == 404
+    assert "Lecture" not in teacher.get("/classes").text
+    assert {admin.get(path).status_code for path in paths} == {200}
+    admin.post(f"/admin/people/{teacher.person.id}/role", {"role": "teacher"})
+    assert {teacher.get(path).status_code for path in paths} == {200}
+
+
 def test_an_admin_sets_a_password_once_and_the_person_replaces_it(server):
     admin, learner = server.person("Root", "admin"), server.person("Ada")
     page = admin.post(f"/admin/people/{learner.person.id}/reset-password").text
@@ -253,6 +302,19 @@ def test_an_admin_sets_a_password_once_and_the_person_replaces_it(server):
     assert browser.get("/classes").headers["location"] == "/account"
     assert "Choose one of your own" in browser.get("/account").text
     assert password not in admin.get("/admin").text
+
+
+def test_a_password_that_an_admin_sets_ends_the_tokens_of_scripts(server):
+    admin, ada, bob = server.person("Root", "admin"), server.person("Ada"), server.person("Bob")
+    headers = {}
+    for browser in (ada, bob):
+        token = server.people.api_tokens.create(browser.person, "script", can_submit=True)
+        headers[browser.person.name] = {"authorization": f"Bearer {token}"}
+    client = server.browser().client
+    assert client.get("/api/v1/account", headers=headers["Ada"]).status_code == 200
+    admin.post(f"/admin/people/{ada.person.id}/reset-password")
+    assert client.get("/api/v1/account", headers=headers["Ada"]).status_code == 401
+    assert client.get("/api/v1/account", headers=headers["Bob"]).status_code == 200
 
 
 def test_the_admin_deletes_a_person_only_by_typing_the_name(server):

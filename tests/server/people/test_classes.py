@@ -9,7 +9,7 @@ import re
 import pytest
 from people_server import PASSWORD
 
-from shardlab.server.people.classes import Member, matrix_csv, safe_cell
+from shardlab.server.people.class_records import Member, matrix_csv, safe_cell
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_a_renewed_link_ends_the_old_one_and_a_closed_one_has_no_successor(serve
     teacher.post(f"/classes/{class_id}/join-link", {"change": "close"})
     assert join_path(teacher, class_id) is None
     assert learner.get(second).status_code == learner.post(second).status_code == 404
-    assert "Nobody can join" in teacher.get(f"/classes/{class_id}").text
+    assert "nobody can join" in teacher.get(f"/classes/{class_id}").text
     teacher.post(f"/classes/{class_id}/join-link", {"change": "renew"})
     assert learner.post(join_path(teacher, class_id)).status_code == 303
 

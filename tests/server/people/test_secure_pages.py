@@ -27,11 +27,36 @@ def test_every_response_has_a_policy_without_inline_code_or_eval(server):
             policy = client.get(path).headers["content-security-policy"]
             directives = dict(part.strip().split(" ", 1) for part in policy.split(";"))
             assert directives["default-src"] == "'none'"
-            assert directives["script-src"] == directives["style-src"] == "'self'"
+            assert re.fullmatch(r"'self' 'nonce-[\w-]{22}'", directives["script-src"])
+            assert directives["style-src"] == "'self'"
             assert directives["frame-ancestors"] == directives["base-uri"] == "'none'"
             assert directives["form-action"] == "'self'"
             assert "unsafe" not in policy
             assert "http" not in policy
+
+
+def test_the_nonce_differs_in_every_response_and_is_that_of_the_page(server):
+    nonces = []
+    for _ in range(2):
+        response = server.browser().get("/sign-in")
+        nonce = re.search("'nonce-([^']+)'", response.headers["content-security-policy"])[1]
+        assert f'<script nonce="{nonce}"' in response.text
+        nonces.append(nonce)
+    assert nonces[0] != nonces[1]
+
+
+# What htmx or its extension for streams acts on; the other attributes only say how.
+_HTMX_ACTION = re.compile(
+    r"<[^<>]*\s(?:data-)?hx-(?:get|post|put|patch|delete|action|boost|sse:connect|on)\b"
+)
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
+def test_every_element_of_htmx_has_the_nonce_of_its_response(path):
+    # Tags of Jinja inside of an element have characters that end an element.
+    text = re.sub(r"{%.*?%}", "", path.read_text("utf-8"))
+    for element in _HTMX_ACTION.findall(text):
+        assert 'hx-nonce="{{ hx_nonce }}"' in element, "without it hx-csp strips the element"
 
 
 def test_pages_of_a_person_are_in_no_cache(server):

@@ -58,6 +58,10 @@ def test_without_a_secret_the_server_does_not_start(tmp_path):
         "change-me-change-me-change-me-0123456789",
         "this is the default secret of nobody 123",
         "VRMV5m2SjvM87pT5EHU4DBlHcFo",  # random, and too short
+        "0123456789abcdef0123456789abcdef",
+        "fedcba9876543210" * 4,
+        "qwertyuiopasdfghjklzxcvbnm123456",
+        "aB3$xY7!mN5%" * 4,
     ],
 )
 def test_a_secret_that_can_be_guessed_is_refused_and_never_shown(secret):
@@ -67,6 +71,12 @@ def test_a_secret_that_can_be_guessed_is_refused_and_never_shown(secret):
     assert secret not in result.output
     with pytest.raises(WeakSecret):
         check_secret(secret, "here")
+
+
+def test_random_secrets_of_32_characters_are_accepted():
+    for _ in range(200):
+        check_secret(secrets.token_urlsafe(24), "here")
+    check_secret("ac8e0f0d35b85fdc82bb3f7f1a4a70d9", "here")  # 16 random bytes
 
 
 def test_a_random_secret_is_read_from_a_file_or_the_environment(tmp_path):

@@ -10,7 +10,6 @@ from people_server import HOST, PASSWORD, Browser, PeopleServer
 from sqlalchemy import select
 
 from shardlab.server.database.people_tables import ApiTokenRow, SessionRow
-from shardlab.server.pages.sign_in import local_path
 from shardlab.server.people.sessions import (
     ABSOLUTE_SECONDS,
     IDLE_SECONDS,
@@ -18,6 +17,7 @@ from shardlab.server.people.sessions import (
     describe_browser,
 )
 from shardlab.server.people.tokens import hash_token
+from shardlab.server.session_cookie import local_path
 
 COOKIE = "shardlab_session"
 

@@ -168,7 +168,7 @@ app = create_app(ServerSettings(data_folder=Path({str(tmp_path / "data")!r})))
 client = TestClient(app, base_url="http://127.0.0.1:8765")
 for slug in app.state.catalogue.slugs:
     assert client.get(f"/practice/{{slug}}").status_code == 200
-assert client.get("/practice/bytes-on-each-chip/layouts/1.svg").status_code == 200
+assert client.get("/practice/bytes-on-each-chip/pictures/1.svg").status_code == 200
 token = client.get("/practice").text.split('csrf-token" content="')[1].split('"')[0]
 data = {{"csrf_token": token, "source": "x = 1"}}
 assert client.post("/practice/shard-map-psum/submit", data=data).status_code == 200

@@ -134,11 +134,18 @@ def test_a_typed_number_is_a_guess_too(browser):
 
 
 def test_layouts_are_drawn_as_pictures_of_their_own(browser):
-    response = browser.get("/practice/bytes-on-each-chip/layouts/1.svg")
+    response = browser.get("/practice/bytes-on-each-chip/pictures/1.svg")
     assert response.headers["content-type"] == "image/svg+xml"
     assert "default-src 'none'" in response.headers["content-security-policy"]
     assert "bfloat16[64, 128]" in response.text
-    assert browser.get("/practice/bytes-on-each-chip/layouts/2.svg").status_code == 404
+    assert browser.get("/practice/bytes-on-each-chip/pictures/2.svg").status_code == 404
+
+
+def test_devices_are_drawn_step_by_step_with_a_description(browser):
+    assert "Then psum over data. total, P(): every device holds 78" in browser.read(URL)
+    response = browser.get(f"{URL}/pictures/1.svg")
+    assert response.headers["content-type"] == "image/svg+xml"
+    assert ">psum over data</text>" in response.text
 
 
 # ---------------------------------------------------------------------------- run, submit, history

@@ -71,6 +71,9 @@ HOSTILE = [
     '<a href="https://evil.example" hx-get="/admin" hx-trigger="load">x</a>',
     "```layout\nf32[8] P('data') data=3\n```",
     "```layout\nf32[" + "9" * 400 + "] P() data=2\n```",
+    '```devices\nmesh x=2\n<script>a</script>: <img src=x onerror=alert(1)> | "><b>\n```',
+    "```devices\nmesh x=" + "9" * 400 + "\na: 1\n```",
+    "```devices\nmesh x=2\n" + "a: 1\n" * 5000 + "```",
     "```math\n__import__('os').system('x')\n```",
     "```math\n" + "(" * 80 + "x" + ")" * 80 + "\n```",
     "```predict\n<b onclick=alert(1)>Q</b>\n(x) <script>a</script>\n( ) b\nwhy: <img src=x>\n```",
@@ -136,4 +139,16 @@ def test_pictures_formulas_and_questions_stand_where_they_are_written():
     assert "<mfrac>" in first
     assert question.prediction.answer == "so"
     assert last.strip() == "<p>after</p>"
-    assert statement.layouts[0].shard_shape == (4,)
+    assert statement.pictures[0].shard_shape == (4,)
+
+
+@pytest.mark.parametrize("text", [" ", "\t", "[", " [", "[](wrong/", "(", "[a]"])
+def test_a_text_of_one_mark_is_rendered_in_one_pass(text):
+    # A search for links that begins anew at each character would take minutes, and no other
+    # request is served meanwhile.
+    assert statement_html("x" + text * (40_000 // len(text)) + "x")
+
+
+def test_links_to_wrong_submissions_are_left_out():
+    html = statement_html("It hangs ([no_psum](wrong/no_psum.py)), see [a](wrong/b.py).\n")
+    assert html == "<p>It hangs, see.</p>\n"

@@ -6,9 +6,16 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from shardlab.server.api.account import PeopleServices
+from shardlab.server.api.account import PeopleServices, SignedIn
 from shardlab.server.api.api_models import ERROR_RESPONSES
-from shardlab.server.api.people_models import NewRole, PersonBody, QueueBody, RowId
+from shardlab.server.api.people_models import (
+    NewRole,
+    PersonBody,
+    QueueBody,
+    ResetPassword,
+    RowId,
+)
+from shardlab.server.people.refusals import Refusal
 
 router = APIRouter(prefix="/api/v1/admin", tags=["administration"], responses=ERROR_RESPONSES)
 
@@ -33,6 +40,14 @@ def delete_person(person_id: RowId, people: PeopleServices) -> Response:
     """Delete an account with everything that belongs to it."""
     people.delete_account(people.accounts.get(person_id))
     return Response(status_code=204)
+
+
+@router.post("/people/{person_id}/reset-password")
+def reset_password(person_id: RowId, admin: SignedIn, people: PeopleServices) -> ResetPassword:
+    """Set a random password and end the person's sessions; they choose their own at the sign-in."""
+    if person_id == admin.id:
+        raise Refusal("Change your own password on the page of your account.")
+    return ResetPassword(password=people.accounts.reset_password(person_id))
 
 
 @router.get("/queue")

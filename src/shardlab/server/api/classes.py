@@ -20,8 +20,8 @@ from shardlab.server.api.people_models import (
     NewComment,
     RowId,
 )
-from shardlab.server.class_problems import load_class_catalogue
-from shardlab.server.people.classes import Member
+from shardlab.server.class_problems import load_class_problems
+from shardlab.server.people.class_records import Member
 from shardlab.server.people.services import People
 
 router = APIRouter(prefix="/api/v1", tags=["classes"], responses=ERROR_RESPONSES)
@@ -64,8 +64,9 @@ def delete_class(class_id: RowId, people: PeopleServices) -> Response:
 @router.get("/classes/{class_id}/members")
 def list_members(class_id: RowId, request: Request, people: PeopleServices) -> list[MemberBody]:
     """Return the members with what they have solved."""
-    catalogue = load_class_catalogue(request.app.state.settings)
-    return [_member_body(row) for row in people.classes.list_members(class_id, catalogue.key)]
+    assigned = people.catalogues.list_assigned(class_id)
+    keys = load_class_problems(request.app.state.settings, assigned).keys
+    return [_member_body(row) for row in people.classes.list_members(class_id, *keys)]
 
 
 @router.delete("/classes/{class_id}/members/{person_id}", status_code=204)

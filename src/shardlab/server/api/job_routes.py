@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from shardlab.server.api.api_models import ERROR_RESPONSES, JobErrorView, JobId, JobView
+from shardlab.server.event_streams import event_streams, refusal_lines
 from shardlab.server.jobs.job_service import JobService
 from shardlab.server.jobs.queue import Job, JobKind, JsonObject, QueueFull
 from shardlab.server.person import CurrentPerson, Person
@@ -103,7 +104,7 @@ async def stream_job(
     if job.has_ended and last_event_id == _event_id(job_view(job, service), job):
         return Response(status_code=204)  # an EventSource does not connect again after this
     return StreamingResponse(
-        _events(service, job_id, last_event_id),
+        _events(request, person, job_id, last_event_id),
         media_type="text/event-stream",
         headers={"cache-control": "no-store", "x-accel-buffering": "no"},
     )
@@ -114,17 +115,24 @@ def _event_id(view: JobView, job: Job) -> str:
     return f"{job.version}-{view.position or 0}-{int(view.is_starting)}"
 
 
-async def _events(service: JobService, job_id: str, last_id: str) -> AsyncIterator[str]:
-    yield "retry: 1000\n\n"  # milliseconds until the client connects again
-    loop = asyncio.get_running_loop()
-    last_sent = loop.time()
-    async for job in service.watch(job_id):
-        view = job_view(job, service)
-        event_id = _event_id(view, job)
-        if event_id != last_id:
-            # One line: JSON escapes every line break.
-            yield f"id: {event_id}\nevent: job\ndata: {view.model_dump_json()}\n\n"
-            last_id, last_sent = event_id, loop.time()
-        elif loop.time() - last_sent > _HEARTBEAT_SECONDS:
-            yield ": still here\n\n"
-            last_sent = loop.time()
+async def _events(
+    request: Request, person: Person, job_id: str, last_id: str
+) -> AsyncIterator[str]:
+    service = job_service(request)
+    with event_streams(request).open(person, request) as refusal:
+        # Milliseconds until the client connects again.
+        yield f"{refusal_lines(refusal)}\n" if refusal else "retry: 1000\n\n"
+        loop = asyncio.get_running_loop()
+        last_sent = loop.time()
+        async for job in service.watch(job_id):
+            view = job_view(job, service)
+            event_id = _event_id(view, job)
+            if event_id != last_id:
+                # One line: JSON escapes every line break.
+                yield f"id: {event_id}\nevent: job\ndata: {view.model_dump_json()}\n\n"
+                last_id, last_sent = event_id, loop.time()
+            elif loop.time() - last_sent > _HEARTBEAT_SECONDS:
+                yield ": still here\n\n"
+                last_sent = loop.time()
+            if refusal:
+                return

@@ -7,12 +7,15 @@ from typing import Annotated
 from pydantic import BaseModel, Field, StringConstraints
 
 from shardlab.server.api.api_models import ApiModel
-from shardlab.server.people.classes import MAX_COMMENT, MAX_TITLE, CellStatus
+from shardlab.server.people.class_records import CellStatus
+from shardlab.server.people.classes import MAX_COMMENT, MAX_TITLE
 from shardlab.server.person import Role
 
 # A row's id: SQLite and PostgreSQL have 64 bits, and JSON's numbers fewer.
 RowId = Annotated[int, Field(ge=1, le=2**53 - 1)]
 Password = Annotated[str, StringConstraints(max_length=512)]
+# An attestation with its certificates has a few kilobytes.
+Base64Text = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,16384}={0,2}$")]
 Title = Annotated[str, StringConstraints(min_length=1, max_length=MAX_TITLE)]
 
 
@@ -67,6 +70,63 @@ class CreatedToken(BaseModel):
     """A new token; it is not shown again."""
 
     token: str
+
+
+class PasskeyBody(BaseModel):
+    """A passkey of the account."""
+
+    id: int
+    label: str
+    host: str = Field(description="The host name under which it signs in.")
+    is_synced: bool = Field(description="Whether a password manager copies it to other devices.")
+    created: float
+    last_used: float | None
+    refused: float | None = Field(description="When its counter went back: a copy may exist.")
+
+
+class PasskeyCreation(BaseModel):
+    """What the browser makes a passkey from; bytes are base64url."""
+
+    challenge: str
+    rp_id: str
+    user_handle: str
+    user_name: str
+    algorithms: list[int] = Field(description="COSE numbers, best first.")
+    exclude_credentials: list[str]
+    timeout_ms: int
+
+
+class NewPasskeyBody(ApiModel):
+    """A passkey that an authenticator has made; bytes are base64url."""
+
+    label: Annotated[str, StringConstraints(min_length=1, max_length=60)]
+    client_data: Base64Text
+    attestation_object: Base64Text
+
+
+class PasskeyRequest(BaseModel):
+    """What the browser signs in with; bytes are base64url."""
+
+    challenge: str
+    rp_id: str
+    timeout_ms: int
+
+
+class PasskeySignIn(ApiModel):
+    """What an authenticator has signed; bytes are base64url."""
+
+    credential_id: Base64Text
+    client_data: Base64Text
+    authenticator_data: Base64Text
+    signature: Base64Text
+    user_handle: Base64Text
+    next: Annotated[str, StringConstraints(max_length=2000)] = ""
+
+
+class SignedInBody(BaseModel):
+    """Where the browser goes after the sign-in."""
+
+    next: str
 
 
 class ClassBody(BaseModel):
@@ -162,6 +222,12 @@ class NewRole(ApiModel):
     """The role that a person gets."""
 
     role: Role
+
+
+class ResetPassword(BaseModel):
+    """A password that was set for somebody; only this response has it."""
+
+    password: str
 
 
 class QueueBody(BaseModel):

@@ -136,6 +136,7 @@ class PlanView(BaseModel):
     source: str
     headline: str
     fits: bool | None
+    ok: bool = Field(description="Whether no finding is an error; JAX may reject what fits.")
     mesh: list[tuple[str, int]]
     n_devices: int
     n_parameters: int

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, HTTPException, Path, Query, Request
+from fastapi import APIRouter, Header, HTTPException, Path, Query, Request
 from pydantic import BaseModel, Field, StringConstraints
 
 from shardlab.catalogue.problem import Problem
-from shardlab.course.progress import ProblemProgress
-from shardlab.course.store import Progress, Submission
+from shardlab.course.progress import ProblemProgress, list_progress
+from shardlab.course.store import Draft, Progress, Submission
 from shardlab.course.workbook import Workbook
 from shardlab.errors import UnknownSubmission
 from shardlab.judge.judgement import Judgement
@@ -17,10 +17,11 @@ from shardlab.judge.results_json import results_json
 from shardlab.judge.submission_source import MAX_BYTES
 from shardlab.server.api.api_models import ERROR_RESPONSES, ApiModel, JobView
 from shardlab.server.api.job_routes import job_view, submit_job
+from shardlab.server.jobs.queue import QueueFull
 from shardlab.server.pages.practice_list import ListFilter
 from shardlab.server.pages.practice_problem import find_rejected, submit_source
 from shardlab.server.practice.judging import JudgingState, judging_status, queue_submission
-from shardlab.server.practice.problem_view import view_editor
+from shardlab.server.practice.problem_view import problem_snapshot, text_revision, view_editor
 from shardlab.server.practice.workbooks import (
     find_problem,
     find_submission,
@@ -79,6 +80,7 @@ class DraftView(BaseModel):
     problem: str
     source: str
     saved: str = Field(description="UTC.")
+    revision: str = Field(description="Of the text; for the header If-Match of the next change.")
 
 
 class DraftBody(ApiModel):
@@ -171,8 +173,11 @@ def show_problem(request: Request, slug: Slug) -> ProblemDetail:
     """Return a problem with its texts."""
     workbook = workbook_of(request)
     problem = find_problem(workbook, slug)
-    row = next(row for row in workbook.list_progress() if row.problem.slug == slug)
-    editor = view_editor(workbook, problem, reads_files=request.app.state.settings.is_local)
+    snapshot = problem_snapshot(workbook, slug)
+    rows = list_progress(workbook.catalogue, snapshot.progress)
+    row = next(row for row in rows if row.problem.slug == slug)
+    is_local: bool = request.app.state.settings.is_local
+    editor = view_editor(workbook, problem, snapshot, reads_files=is_local)
     return ProblemDetail(
         **_summary(row),
         content_version=problem.content_version,
@@ -211,19 +216,49 @@ def show_draft(request: Request, slug: Slug) -> DraftView:
     draft = workbook.store.load_draft(find_problem(workbook, slug).slug)
     if draft is None:
         raise HTTPException(404, "There is no draft of this problem.")
-    return DraftView(problem=slug, source=draft.source, saved=draft.saved_when)
+    return _draft_view(draft)
 
 
-@router.put("/problems/{slug}/draft")
-def save_draft(request: Request, slug: Slug, body: DraftBody) -> DraftView:
-    """Store the draft of a problem."""
+@router.put(
+    "/problems/{slug}/draft",
+    responses={412: {"description": "Another tab or program has changed the text since."}},
+)
+def save_draft(
+    request: Request,
+    slug: Slug,
+    body: DraftBody,
+    if_match: Annotated[str, Header(max_length=100)] = "",
+) -> DraftView:
+    """Store the draft of a problem; with If-Match only if its text is still that revision."""
     require_person(request)
     workbook = workbook_of(request)
-    find_problem(workbook, slug)
-    if workbook.store.latest_problem() != slug:
+    problem = find_problem(workbook, slug)
+    snapshot = problem_snapshot(workbook, slug)
+    source = _storable_text(body.source)
+    draft: Draft | None
+    if if_match:
+        is_local: bool = request.app.state.settings.is_local
+        editor = view_editor(workbook, problem, snapshot, reads_files=is_local)
+        # The same text is no conflict, such as a request that is repeated after a lost response.
+        is_current = if_match.strip('"') == editor.revision or source == editor.source
+        seen = snapshot.drafts.get(slug)
+        draft = workbook.store.replace_draft(seen, slug, source) if is_current else None
+        if draft is None:
+            raise HTTPException(412, "This draft was changed in another tab or on another device.")
+    else:
+        draft = workbook.store.save_draft(slug, source)
+    if snapshot.latest_problem != slug:
         workbook.store.record_start(slug)
-    draft = workbook.store.save_draft(slug, _storable_text(body.source))
-    return DraftView(problem=slug, source=draft.source, saved=draft.saved_when)
+    return _draft_view(draft)
+
+
+def _draft_view(draft: Draft) -> DraftView:
+    return DraftView(
+        problem=draft.problem,
+        source=draft.source,
+        saved=draft.saved_when,
+        revision=text_revision(draft.source),
+    )
 
 
 @router.delete("/problems/{slug}/draft", status_code=204)
@@ -316,7 +351,10 @@ def judge_again(request: Request, number: SubmissionNumber) -> SubmissionView:
     submission = _find_any_submission(workbook, number)
     if submission.is_finished and submission.counts:
         raise HTTPException(409, "This submission is judged already.")
-    queue_submission(jobs_of(request), person, submission)
+    try:
+        queue_submission(jobs_of(request), person, submission)
+    except QueueFull as error:
+        raise HTTPException(429 if error.is_of_person else 503, str(error)) from None
     return SubmissionView(**_submission_fields(request, workbook, submission))
 
 

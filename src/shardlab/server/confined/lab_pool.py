@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from shardlab.catalogue.tracks import BUILT_IN_CATALOGUE
+from shardlab.judge.confined_reference import REFERENCE_ROLE
 from shardlab.judge.worker_pool import WORKERS
 from shardlab.sandbox.pool import ForkServerPool, open_sandbox_pool
 from shardlab.sandbox.process import (
@@ -45,12 +46,20 @@ def open_lab_pool(
 
 
 class StagedPool:
-    """The pool of the lab, and from some moment on also that of the judge."""
+    """The pool of the lab, and from some moment on also that of the judge.
 
-    def __init__(self, lab: SandboxPool) -> None:
+    That of references is opened when the first one is needed: most servers have no uploads.
+    """
+
+    def __init__(
+        self, lab: SandboxPool, open_references: Callable[[], SandboxPool] | None = None
+    ) -> None:
         self.level, self.confinement = lab.level, lab.confinement
         self._lab = lab
         self._judge: SandboxPool | None = None
+        self._references: SandboxPool | None = None
+        self._open_references = open_references
+        self._opening = threading.Lock()
         self._is_closed = False
         self._lock = threading.Lock()
 
@@ -70,13 +79,26 @@ class StagedPool:
             self._judge = judge
 
     def start_process(self, role: str, limits: ProcessLimits) -> SandboxedProcess:
+        if role == REFERENCE_ROLE:
+            return self._reference_pool().start_process(role, limits)
         pool = self._lab if role == LAB_ROLE else self._judge
         assert pool is not None, "a submission was claimed before the judge was open"
         return pool.start_process(role, limits)
 
+    def _reference_pool(self) -> SandboxPool:
+        with self._opening:
+            if self._references is None:
+                assert self._open_references is not None
+                references = self._open_references()
+                with self._lock:
+                    self._references = references
+                    if self._is_closed:
+                        references.close()
+            return self._references
+
     def close(self) -> None:
         with self._lock:
             self._is_closed = True
-        for pool in (self._lab, self._judge):
+        for pool in (self._lab, self._judge, self._references):
             if pool is not None:
                 pool.close()

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shardlab.errors import LabError
-from shardlab.judge.worker.worker_process import dump_stacks
+from shardlab.judge.worker.stack_dumps import dump_stacks
 from shardlab.sandbox.frame import MAX_BODY, read_frame, write_frame
 from shardlab.server.confined.messages import (
     MAX_RESULT_BYTES,

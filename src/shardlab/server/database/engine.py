@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from shardlab.errors import DatabaseUnusable
 
 # The newest migration; a test compares it with the files. Alembic itself is imported only when
 # the database has another version: that costs a fifth of a second of every start.
-HEAD_REVISION = "0002"
+HEAD_REVISION = "0004"
 DATABASE_FILE = "server.db"
 _BUSY_SECONDS = 30.0  # for the lock of another process; a write takes milliseconds
 _BEGIN_OPTION = "shardlab_begin"
@@ -54,6 +55,8 @@ def open_database(folder: Path) -> Database:
     path = folder / DATABASE_FILE
     try:
         folder.mkdir(0o700, parents=True, exist_ok=True)  # readable by the user only
+        # The folder may have been there, open to all. SQLite gives its other files the same mode.
+        os.close(os.open(path, os.O_RDONLY | os.O_CREAT, 0o600))
         engine = create_engine(
             f"sqlite:///{path}", connect_args={"timeout": _BUSY_SECONDS}, pool_size=10
         )

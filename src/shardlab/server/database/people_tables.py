@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from sqlalchemy import ForeignKey, Index, LargeBinary, String, Text, UniqueConstraint
+from sqlalchemy import BigInteger, ForeignKey, Index, LargeBinary, String, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from shardlab.server.database.tables import Base
@@ -62,6 +62,36 @@ class ApiTokenRow(Base):
     last_used: Mapped[float | None]
 
 
+class PasskeyRow(Base):
+    """A passkey of a person: the public half of a key that their authenticator has."""
+
+    __tablename__ = "passkey"
+    __table_args__ = (Index("ix_passkey_person", "person"), _NEVER_REUSED)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    person: Mapped[_PersonKey]
+    label: Mapped[str] = mapped_column(String(60))
+    credential_id: Mapped[bytes] = mapped_column(LargeBinary, unique=True)
+    credential_data: Mapped[bytes] = mapped_column(LargeBinary)  # WebAuthn's, with the public key
+    user_handle: Mapped[bytes] = mapped_column(LargeBinary)
+    rp_id: Mapped[str] = mapped_column(String(253))  # the host name that it belongs to
+    sign_count: Mapped[int] = mapped_column(BigInteger)  # 32 bits without a sign
+    is_backed_up: Mapped[bool]
+    created: Mapped[float]
+    last_used: Mapped[float | None]
+    refused: Mapped[float | None]  # when the counter went back
+
+
+class PasskeyChallengeRow(Base):
+    """A challenge that waits for its signature; it belongs to a browser, signed in or not."""
+
+    __tablename__ = "passkey_challenge"
+
+    challenge_hash: Mapped[str] = mapped_column(String(64), primary_key=True)
+    binding_hash: Mapped[str] = mapped_column(String(64))
+    created: Mapped[float]
+
+
 class RateLimitRow(Base):
     """How often something was requested in the current window of time."""
 
@@ -100,6 +130,54 @@ class ClassMemberRow(Base):
     joined: Mapped[float]
 
 
+class CatalogueRow(Base):
+    """A teacher's own catalogue; `person` is its teacher."""
+
+    __tablename__ = "catalogue"
+    __table_args__ = (Index("ix_catalogue_person", "person"), _NEVER_REUSED)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    person: Mapped[_PersonKey]
+    title: Mapped[str] = mapped_column(String(80))
+    created: Mapped[float]
+
+
+class CatalogueVersionRow(Base):
+    """One upload of a catalogue, and what its audit found."""
+
+    __tablename__ = "catalogue_version"
+    __table_args__ = (
+        UniqueConstraint("catalogue", "digest"),
+        Index("ix_catalogue_version_digest", "digest"),
+        _NEVER_REUSED,
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    catalogue: Mapped[int] = mapped_column(ForeignKey("catalogue.id", ondelete="CASCADE"))
+    digest: Mapped[str] = mapped_column(
+        String(64)
+    )  # SHA-256 of the names and contents of its files
+    created: Mapped[float]
+    n_problems: Mapped[int]
+    state: Mapped[str] = mapped_column(String(10))  # waiting, passed, failed
+    report: Mapped[str] = mapped_column(Text)  # JSON: the faults that the audit found
+    archive: Mapped[bytes] = mapped_column(LargeBinary)  # a zip file of exactly these files
+
+
+class ClassCatalogueRow(Base):
+    """A catalogue that the members of a class can see."""
+
+    __tablename__ = "class_catalogue"
+    __table_args__ = (Index("ix_class_catalogue_catalogue", "catalogue"),)
+
+    course_class: Mapped[int] = mapped_column(
+        ForeignKey("course_class.id", ondelete="CASCADE"), primary_key=True
+    )
+    catalogue: Mapped[int] = mapped_column(
+        ForeignKey("catalogue.id", ondelete="CASCADE"), primary_key=True
+    )
+
+
 class SourceRow(Base):
     """The text of submissions. Equal sources are one row, of all people together."""
 
@@ -127,6 +205,9 @@ class SubmissionRow(Base):
     seed: Mapped[str] = mapped_column(String(20))  # up to 63 bits, as decimal digits
     source: Mapped[str] = mapped_column(ForeignKey("source.digest"))
     handed_in: Mapped[str] = mapped_column(String(24))  # as the terminal's store writes times
+    # Of an uploaded catalogue, the version that it is judged with. No foreign key: a submission
+    # outlives its catalogue.
+    catalogue_version: Mapped[int | None]
 
 
 class JudgementRow(Base):

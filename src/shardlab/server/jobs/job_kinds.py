@@ -8,18 +8,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from sqlalchemy import select
+
 from shardlab.catalogue.problem import Problem
 from shardlab.catalogue.tracks import load_catalogue
 from shardlab.course.attempt import judge_submission
+from shardlab.course.cancellable_pool import CancellablePool
 from shardlab.course.debug_program import debug_program
-from shardlab.course.store import PracticeStore, open_store
+from shardlab.course.store import PracticeStore, Submission, open_store
 from shardlab.errors import CaseNotShown, LabError
 from shardlab.judge.judge import replay_case
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.recording.recording import Recording
 from shardlab.sandbox.process import SandboxPool
+from shardlab.server.catalogue_audit import audit_upload
+from shardlab.server.catalogue_keys import is_uploaded_key, uploaded_id
 from shardlab.server.confined.confined_client import ConfinedFailure, run_confined
 from shardlab.server.database.engine import Database
+from shardlab.server.database.people_tables import SubmissionRow
 from shardlab.server.jobs.queue import (
     ClaimedJob,
     JobError,
@@ -28,6 +34,8 @@ from shardlab.server.jobs.queue import (
     JsonObject,
     NewRecording,
 )
+from shardlab.server.people.catalogues import AuditFault, Catalogues
+from shardlab.server.people.refusals import NotThere, Refusal
 from shardlab.server.person_practice_store import PersonPracticeStore
 
 _MAX_RESULT_CHARACTERS = 2_000_000  # of JSON in the row of a job
@@ -44,16 +52,46 @@ class JobContext:
     is_local: bool
     catalogue: str | None
 
-    def open_store(self, person: int) -> PracticeStore:
-        """Return the submissions of a person."""
+    def open_submission(self, person: int, number: int) -> SubmissionJob:
+        """Return a submission of a person, its store, and its problem.
+
+        That of the server's own catalogue is read as it is now: its author may have changed it
+        since the last job. That of an uploaded one is of the version that was submitted to.
+        """
         key = "" if self.catalogue is None else str(Path(self.catalogue).resolve())
         if self.is_local:
-            return open_store(self.data_folder, key)
-        return PersonPracticeStore(self.database, self.data_folder, person, key)
+            return self._open_in(open_store(self.data_folder, key), number)
+        query = select(SubmissionRow.catalogue, SubmissionRow.catalogue_version).where(
+            SubmissionRow.number == number, SubmissionRow.person == person
+        )
+        with self.database.read() as session:
+            catalogue, version = session.execute(query).first() or (key, None)
+        store = PersonPracticeStore(self.database, self.data_folder, person, catalogue)
+        if not is_uploaded_key(catalogue):
+            return self._open_in(replace(store, catalogue=key), number)
+        submission = store.get_submission(number)
+        uploaded = self.catalogues.open_for_submission(uploaded_id(catalogue), version)
+        problem = uploaded.catalogue.load_problem(submission.problem)
+        return SubmissionJob(store=store, submission=submission, problem=problem)
 
-    def load_problem(self, slug: str) -> Problem:
-        """Return a problem as it is now: its author may have changed it since the last job."""
-        return load_catalogue(self.catalogue).load_problem(slug)
+    def _open_in(self, store: PracticeStore, number: int) -> SubmissionJob:
+        submission = store.get_submission(number)
+        problem = load_catalogue(self.catalogue).load_problem(submission.problem)
+        return SubmissionJob(store=store, submission=submission, problem=problem)
+
+    @property
+    def catalogues(self) -> Catalogues:
+        """Return the catalogues that teachers have uploaded."""
+        return Catalogues(self.database, self.data_folder)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmissionJob:
+    """What a job about one submission works with."""
+
+    store: PracticeStore
+    submission: Submission
+    problem: Problem
 
 
 def run_job(claim: ClaimedJob, context: JobContext) -> JobOutcome:
@@ -77,8 +115,8 @@ def _record(claim: ClaimedJob, context: JobContext) -> JobOutcome:
 
 def _record_debug_case(claim: ClaimedJob, context: JobContext) -> JobOutcome:
     """Record one case of a judged submission, whose inputs its person may see."""
-    store = context.open_store(claim.person)
-    submission = store.get_submission(claim.payload["submission"])
+    opened = context.open_submission(claim.person, claim.payload["submission"])
+    store, submission = opened.store, opened.submission
     judgement = store.load_judgement(submission.number)
     if judgement is None:
         raise CaseNotShown(
@@ -87,8 +125,9 @@ def _record_debug_case(claim: ClaimedJob, context: JobContext) -> JobOutcome:
             fix="wait for its judgement.",
         )
     source = store.load_source(submission.number)
-    problem = context.load_problem(submission.problem)
-    program = debug_program(problem, source, judgement, claim.payload["case"])
+    program = debug_program(
+        opened.problem, source, judgement, claim.payload["case"], pool=context.pool
+    )
     payload = {
         "source": program.source,
         "target": program.target,
@@ -96,7 +135,8 @@ def _record_debug_case(claim: ClaimedJob, context: JobContext) -> JobOutcome:
         "hardware": None,
         "edit": None,
     }
-    return _record_program(claim, context, payload, title=program.title)
+    title = f"Submission {submission.number}, {program.title}"
+    return _record_program(claim, context, payload, title=title)
 
 
 def _record_program(
@@ -119,8 +159,8 @@ def _record_program(
 
 
 def _judge(claim: ClaimedJob, context: JobContext) -> JobOutcome:
-    store = context.open_store(claim.person)
-    submission = store.get_submission(claim.payload["submission"])
+    opened = context.open_submission(claim.person, claim.payload["submission"])
+    store, submission = opened.store, opened.submission
     # A worker that ended after it stored the judgement has done the work: none is judged twice.
     if submission.is_finished and submission.counts:
         judgement = store.load_judgement(submission.number)
@@ -142,7 +182,7 @@ def _judge(claim: ClaimedJob, context: JobContext) -> JobOutcome:
     judgement = judge_submission(
         store,
         context.pool,
-        context.load_problem(submission.problem),
+        opened.problem,
         submission,
         add_case,
         report_progress=report,
@@ -162,18 +202,40 @@ def _judged_outcome(number: int, judgement: Judgement) -> JobOutcome:
 
 def _replay(claim: ClaimedJob, context: JobContext) -> JobOutcome:
     """Judge one case of a submission once more. Nothing is stored: one case is no attempt."""
-    store = context.open_store(claim.person)
-    submission = store.get_submission(claim.payload["submission"])
+    opened = context.open_submission(claim.person, claim.payload["submission"])
+    submission = opened.submission
     judgement = replay_case(
         context.pool,
-        context.load_problem(submission.problem),
-        store.load_source(submission.number),
+        opened.problem,
+        opened.store.load_source(submission.number),
         kind=submission.kind,
         seed=submission.seed,
         part=claim.payload["part"],
         number=claim.payload["case"],
     )
     return JobOutcome(state="done", result={"judgement": judgement.to_json()})
+
+
+# ----------------------------------------------------------------------- uploaded catalogues
+
+
+def _audit_catalogue(claim: ClaimedJob, context: JobContext) -> JobOutcome:
+    """Audit a version of an uploaded catalogue; its code runs in the sandbox only."""
+    version = claim.payload["version"]
+    catalogues = context.catalogues
+    try:
+        catalogue = catalogues.open_version(version).catalogue
+    except NotThere:
+        return JobOutcome(state="cancelled")  # deleted meanwhile
+    except Refusal as error:
+        faults = [AuditFault(problem="", rule="problem", message=error.message)]
+    else:
+        faults = audit_upload(context.pool, catalogue, context.report_progress)
+    if isinstance(context.pool, CancellablePool) and context.pool.is_cancelled:
+        # What an audit makes of its processes being ended says nothing about the catalogue.
+        return JobOutcome(state="cancelled")
+    catalogues.finish_audit(version, faults)
+    return JobOutcome(state="done", result={"version": version, "n_faults": len(faults)})
 
 
 # ------------------------------------------------------------------------------ small results
@@ -195,4 +257,5 @@ _KINDS: dict[JobKind, Callable[[ClaimedJob, JobContext], JobOutcome]] = {
     "replay": _replay,
     "edits": _run_confined_kind,
     "advice": _run_confined_kind,
+    "audit_catalogue": _audit_catalogue,
 }

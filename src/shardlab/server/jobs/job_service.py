@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections import defaultdict
 from collections.abc import AsyncIterator
 
 from shardlab.server.database.engine import Database
-from shardlab.server.jobs.queue import LAB_KINDS, Job, JobKind, JsonObject
+from shardlab.server.jobs.queue import LAB_KINDS, Job, JobKind, JsonObject, Reservation
 from shardlab.server.jobs.sql_queue import SqlJobQueue
 from shardlab.server.jobs.worker_messages import WorkerOptions
 from shardlab.server.jobs.worker_supervisor import WorkerStatus, WorkerSupervisor
@@ -37,6 +38,8 @@ class JobService:
         self.supervisors = tuple(
             WorkerSupervisor(options, self.queue, self._notify) for _ in range(settings.n_workers)
         )
+        # Of those who store a submission: each sees what the one before has stored.
+        self.submission_lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed: dict[str, set[asyncio.Event]] = defaultdict(set)
         self._is_ending = False
@@ -71,10 +74,16 @@ class JobService:
         return not any(status.can_judge for status in self.worker_status)
 
     def submit(
-        self, person: int, kind: JobKind, payload: JsonObject, *, key: str | None = None
+        self,
+        person: int,
+        kind: JobKind,
+        payload: JsonObject,
+        *,
+        key: str | None = None,
+        reservation: Reservation | None = None,
     ) -> Job:
         """Store a job and wake the workers. Raises `QueueFull`."""
-        job = self.queue.enqueue(person, kind, payload, key=key)
+        job = self.queue.enqueue(person, kind, payload, key=key, reservation=reservation)
         self.wake_workers()
         return job
 

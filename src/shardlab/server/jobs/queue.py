@@ -8,14 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
-JobKind = Literal["record", "edits", "judge", "replay", "advice", "debug_case"]
+JobKind = Literal["record", "edits", "judge", "replay", "advice", "debug_case", "audit_catalogue"]
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]
 # Run in the lab's sandbox alone; every other kind needs the judge's.
 LAB_KINDS: frozenset[JobKind] = frozenset({"record", "edits", "advice", "debug_case"})
+_ALL_KINDS: frozenset[JobKind] = frozenset(get_args(JobKind))
 END_STATES: frozenset[JobState] = frozenset({"done", "failed", "cancelled"})
 JsonObject = dict[str, Any]
+
+
+def slot_kinds(slot: int, *, can_judge: bool) -> frozenset[JobKind]:
+    """Return what one of a worker's slots runs, counted from 0.
+
+    The first runs no audit, which can take many minutes: people go on to be served.
+
+    >>> "audit_catalogue" in slot_kinds(0, can_judge=True), "judge" in slot_kinds(0, can_judge=True)
+    (False, True)
+    """
+    if not can_judge:
+        return LAB_KINDS
+    return _ALL_KINDS if slot else _ALL_KINDS - {"audit_catalogue"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +103,16 @@ class JobOutcome:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reservation:
+    """Room in the queue for a job whose payload is being stored elsewhere."""
+
+    id: str
+    person: int
+    kind: JobKind
+    payload: JsonObject  # what finds the stored thing again after a crash
+
+
+@dataclass(frozen=True, kw_only=True)
 class QueueLimits:
     """How many jobs may wait or run at the same time."""
 
@@ -113,12 +137,36 @@ class JobQueue(Protocol):
     """
 
     def enqueue(
-        self, person: int, kind: JobKind, payload: JsonObject, *, key: str | None = None
+        self,
+        person: int,
+        kind: JobKind,
+        payload: JsonObject,
+        *,
+        key: str | None = None,
+        reservation: Reservation | None = None,
     ) -> Job:
-        """Store a job durably and return it. Raises `QueueFull`.
+        """Store a job durably and return it. Raises `QueueFull`, unless it has a reservation.
 
-        With a `key`, an active or done job of the same key is returned instead of a second one.
+        With a `key`, an active or done job of the same key is returned instead of a second one. The
+        job takes the place of its `reservation`, in the same transaction.
         """
+        ...
+
+    def reserve(self, person: int, kind: JobKind, payload: JsonObject) -> Reservation:
+        """Reserve room for a job. Raises `QueueFull`.
+
+        What a job is about can be in another database, where no transaction of the queue reaches.
+        So room is reserved first, the thing is stored then, and `enqueue` comes last: a crash in
+        between leaves a reservation, from which the next start finishes the work.
+        """
+        ...
+
+    def list_reservations(self) -> list[Reservation]:
+        """Return the reservations of all people, oldest first."""
+        ...
+
+    def drop_reservation(self, reservation: Reservation) -> None:
+        """End a reservation that no job needs."""
         ...
 
     def find(self, job_id: str) -> Job | None:

@@ -33,12 +33,14 @@ from shardlab.server.jobs.queue import (
     NewRecording,
     QueueFull,
     QueueLimits,
+    Reservation,
 )
 
 LEASE_SECONDS = 15.0
 MAX_LOST_ATTEMPTS = 3  # a job that ends its worker this often is not tried again
 _RETENTION_SECONDS = 14 * 86400.0
 MAX_RECORDINGS_PER_PERSON = 500
+_RESERVED = "reserved"  # the state of a row that is no job yet: nobody sees or claims it
 _WORKER_LOST = JobError(
     kind="internal",
     message="The worker process ended several times while it ran this.",
@@ -65,33 +67,62 @@ class SqlJobQueue:
     # --------------------------------------------------------------------- the person's side
 
     def enqueue(
-        self, person: int, kind: JobKind, payload: JsonObject, *, key: str | None = None
-    ) -> Job:
-        with self._database.write() as session:
-            return self.add_job(session, person, kind, payload, key=key)
-
-    def add_job(
         self,
-        session: Session,
         person: int,
         kind: JobKind,
         payload: JsonObject,
         *,
         key: str | None = None,
+        reservation: Reservation | None = None,
     ) -> Job:
-        """Add a job in the transaction of `session`, together with what else it stores."""
-        existing = self._find_active(session, key)
-        if existing is not None:
-            return _to_job(existing, self._position(session, existing))
-        self._check_limits(session, person)
-        self._join_queue(session, person)
-        row = JobRow(
+        with self._database.write() as session:
+            existing = self._find_active(session, key)
+            if reservation is None and existing is None:
+                self._check_limits(session, person)
+            elif reservation is not None:
+                _delete_reservation(session, reservation)
+            if existing is not None:
+                return _to_job(existing, self._position(session, existing))
+            self._join_queue(session, person)
+            row = self._new_row(person, kind, payload, key=key, state="queued")
+            session.add(row)
+            session.flush()
+            return _to_job(row, self._position(session, row))
+
+    def reserve(self, person: int, kind: JobKind, payload: JsonObject) -> Reservation:
+        with self._database.write() as session:
+            self._check_limits(session, person)
+            row = self._new_row(person, kind, payload, key=None, state=_RESERVED)
+            session.add(row)
+            return Reservation(id=row.id, person=person, kind=kind, payload=payload)
+
+    def list_reservations(self) -> list[Reservation]:
+        reserved = select(JobRow).where(JobRow.state == _RESERVED).order_by(JobRow.number)
+        with self._database.read() as session:
+            return [
+                Reservation(
+                    id=row.id,
+                    person=row.person,
+                    kind=cast("JobKind", row.kind),
+                    payload=json.loads(row.payload),
+                )
+                for row in session.scalars(reserved)
+            ]
+
+    def drop_reservation(self, reservation: Reservation) -> None:
+        with self._database.write() as session:
+            _delete_reservation(session, reservation)
+
+    def _new_row(
+        self, person: int, kind: JobKind, payload: JsonObject, *, key: str | None, state: str
+    ) -> JobRow:
+        return JobRow(
             id=secrets.token_urlsafe(16),
             person=person,
             kind=kind,
             key=key,
             payload=json.dumps(payload),
-            state="queued",
+            state=state,
             version=1,
             created=self._clock(),
             attempt=0,
@@ -99,9 +130,6 @@ class SqlJobQueue:
             worker="",
             is_cancel_requested=False,
         )
-        session.add(row)
-        session.flush()
-        return _to_job(row, self._position(session, row))
 
     def find(self, job_id: str) -> Job | None:
         with self._database.read() as session:
@@ -234,7 +262,7 @@ class SqlJobQueue:
         return session.scalar(select(JobRow).where(JobRow.key == key, active))
 
     def _check_limits(self, session: Session, person: int) -> None:
-        is_active = JobRow.state.in_(("queued", "running"))
+        is_active = JobRow.state.in_((_RESERVED, "queued", "running"))
         if _count(session, is_active & (JobRow.person == person)) >= self._limits.per_person:
             raise QueueFull(
                 f"You already have {self._limits.per_person} jobs that wait or run. "
@@ -328,6 +356,11 @@ def _claimed_row(session: Session, claim: ClaimedJob) -> JobRow | None:
             JobRow.id == claim.id, JobRow.attempt == claim.attempt, JobRow.state == "running"
         )
     )
+
+
+def _delete_reservation(session: Session, reservation: Reservation) -> None:
+    is_this = and_(JobRow.id == reservation.id, JobRow.state == _RESERVED)
+    session.execute(delete(JobRow).where(is_this))
 
 
 def _count(session: Session, condition: ColumnElement[bool]) -> int:

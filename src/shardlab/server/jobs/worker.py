@@ -18,12 +18,12 @@ from pathlib import Path
 
 from shardlab.course.cancellable_pool import CancellablePool
 from shardlab.errors import LabError
-from shardlab.judge.worker_pool import open_worker_pool
+from shardlab.judge.worker_pool import open_reference_pool, open_worker_pool
 from shardlab.sandbox.process import ProcessEnded, SandboxPool
 from shardlab.server.confined.lab_pool import StagedPool, open_lab_pool
 from shardlab.server.database.engine import Database, open_database
 from shardlab.server.jobs.job_kinds import JobContext, run_job
-from shardlab.server.jobs.queue import LAB_KINDS, ClaimedJob, JobError, JobOutcome, JsonObject
+from shardlab.server.jobs.queue import ClaimedJob, JobError, JobOutcome, JsonObject, slot_kinds
 from shardlab.server.jobs.sql_queue import LEASE_SECONDS, SqlJobQueue
 from shardlab.server.jobs.worker_messages import WorkerEvent, WorkerOptions
 
@@ -77,7 +77,10 @@ class Worker:
         except LabError as error:
             self._send_failed(error)
             raise SystemExit(3) from None
-        pool = StagedPool(lab)
+        pool = StagedPool(
+            lab,
+            lambda: open_reference_pool(self._hidden_paths(), at_least=self._options.minimum_level),
+        )
         self._send(WorkerEvent(kind="ready", text=lab.level))
         threading.Thread(target=self._open_judge, args=(pool,), daemon=True).start()
         return pool
@@ -103,7 +106,7 @@ class Worker:
 
     def _work(self, pool: StagedPool) -> None:
         threads = [
-            threading.Thread(target=self._run_slot, args=(pool,), name=f"slot {number}")
+            threading.Thread(target=self._run_slot, args=(pool, number), name=f"slot {number}")
             for number in range(self._options.n_slots)
         ]
         for thread in threads:
@@ -122,11 +125,11 @@ class Worker:
 
     # ------------------------------------------------------------------------------- one job
 
-    def _run_slot(self, pool: StagedPool) -> None:
+    def _run_slot(self, pool: StagedPool, number: int) -> None:
         while not self._is_stopping:
             n_wakeups = self._n_wakeups
             try:
-                kinds = None if pool.can_judge else LAB_KINDS
+                kinds = slot_kinds(number, can_judge=pool.can_judge)
                 claim = self._queue.claim(self._options.name, kinds)
                 if claim is not None:
                     self._run_claim(claim, pool)

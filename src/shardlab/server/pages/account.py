@@ -1,4 +1,4 @@
-"""The account: password, sessions, tokens for scripts, export, deletion."""
+"""The account: password, passkeys, sessions, tokens for scripts, export, deletion."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from shardlab.server.api.account import PeopleServices, SignedIn
 from shardlab.server.api.people_models import RowId
 from shardlab.server.page_rendering import render_page
-from shardlab.server.pages.sign_in import TextField, clear_session_cookie, start_session
+from shardlab.server.pages.sign_in import TextField, passkey_obstacle
+from shardlab.server.people.passkeys import PasskeySummary
 from shardlab.server.people.passwords import MIN_LENGTH
 from shardlab.server.people.refusals import Refusal
 from shardlab.server.people.services import People
-from shardlab.server.people.sessions import ApiTokenSummary, SessionSummary
+from shardlab.server.people.sessions import ApiTokenSummary, SessionSummary, describe_browser
 from shardlab.server.person import Person
+from shardlab.server.session_cookie import clear_session_cookie, start_session
 
 router = APIRouter(include_in_schema=False)
 
@@ -27,6 +29,13 @@ _DONE = {
     "password": "The password is changed. Other browsers are signed out.",
     "session": "The session has ended.",
     "revoked": "The token is revoked.",
+    "passkey": "The passkey is added. Next time it signs you in, without name and password.",
+    "passkey-removed": "The passkey is removed: it does not sign in any more. Browsers that are "
+    "signed in stay so.",
+}
+
+_ALSO_WITH_PASSKEYS = {
+    "password": " Passkeys still work: remove those that you do not know.",
 }
 
 
@@ -37,6 +46,9 @@ class AccountPage:
     sessions: tuple[SessionSummary, ...]
     current_session: int | None
     tokens: tuple[ApiTokenSummary, ...]
+    passkeys: tuple[PasskeySummary, ...]
+    passkey_obstacle: str  # why none can be added under this address; empty: they can
+    browser: str  # in words; the name that a new passkey gets unless the person types another
     must_change_password: bool
     min_length: int = MIN_LENGTH
     new_token: str = ""  # shown once
@@ -59,6 +71,9 @@ def _account_page(request: Request, people: People, person: Person) -> AccountPa
         sessions=people.sessions.list_sessions(person),
         current_session=request.state.identity.session_id,
         tokens=people.api_tokens.list_tokens(person),
+        passkeys=people.passkeys.list_passkeys(person),
+        passkey_obstacle=passkey_obstacle(request),
+        browser=describe_browser(request.headers.get("user-agent", "")),
         must_change_password=request.state.identity.must_change_password,
     )
 
@@ -67,7 +82,11 @@ def _account_page(request: Request, people: People, person: Person) -> AccountPa
 def show_account(
     request: Request, person: SignedIn, people: PeopleServices, done: str = ""
 ) -> Response:
-    page = replace(_account_page(request, people, person), done=_DONE.get(done, ""))
+    page = _account_page(request, people, person)
+    message = _DONE.get(done, "")
+    if page.passkeys:
+        message += _ALSO_WITH_PASSKEYS.get(done, "")
+    page = replace(page, done=message)
     return render_page(request, "account.html", page)
 
 
@@ -91,7 +110,9 @@ def change_password(
     except Refusal as error:
         return _show_refusal(request, people, person, error)
     # The session of this browser is replaced too: it may have been taken before the change.
-    return start_session(request, people, person, "/account?done=password")
+    response = RedirectResponse("/account?done=password", 303)
+    start_session(request, response, people, person)
+    return response
 
 
 @router.post("/account/sessions/{session_id}/end")
@@ -129,6 +150,12 @@ def create_token(
 def revoke_token(token_id: RowId, person: SignedIn, people: PeopleServices) -> Response:
     people.api_tokens.revoke(person, token_id)
     return RedirectResponse("/account?done=revoked", 303)
+
+
+@router.post("/account/passkeys/{passkey_id}/remove")
+def remove_passkey(passkey_id: RowId, person: SignedIn, people: PeopleServices) -> Response:
+    people.passkeys.remove(person, passkey_id)
+    return RedirectResponse("/account?done=passkey-removed", 303)
 
 
 @router.get("/account/export.zip")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import get_args
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
@@ -18,6 +19,8 @@ from shardlab.server.people.services import FailedJob, People, QueueState
 from shardlab.server.person import Role
 
 router = APIRouter(include_in_schema=False)
+
+_MAX_SEARCH = 40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +41,7 @@ class AdminPage:
     failures: tuple[FailedJob, ...]
     roles: tuple[str, ...] = get_args(Role)
     new_password: NewPasswordNotice | None = None
+    changed: AccountSummary | None = None  # whose role was set by the last request
     message: str = ""
     title: str = "Administration"
 
@@ -52,32 +56,50 @@ def _admin_page(people: People, search: str = "") -> AdminPage:
 
 
 @router.get("/admin")
-def show_admin(request: Request, people: PeopleServices, search: str = "") -> Response:
-    return render_page(request, "admin.html", _admin_page(people, search[:40]))
+def show_admin(
+    request: Request, people: PeopleServices, search: str = "", changed: int = 0
+) -> Response:
+    page = _admin_page(people, search[:_MAX_SEARCH])
+    person = next((person for person in page.people if person.id == changed), None)
+    return render_page(request, "admin.html", replace(page, changed=person))
 
 
-def _show_refusal(request: Request, people: People, error: Refusal) -> Response:
-    page = replace(_admin_page(people), message=error.message)
+def _list_location(search: str, changed: int = 0) -> str:
+    """Return the address of the list as the admin has filtered it."""
+    fields = {"search": search[:_MAX_SEARCH], "changed": changed}
+    query = urlencode({name: value for name, value in fields.items() if value})
+    anchor = f"#person-{changed}" if changed else ""
+    return f"/admin?{query}{anchor}" if query else "/admin"
+
+
+def _show_refusal(request: Request, people: People, search: str, error: Refusal) -> Response:
+    page = replace(_admin_page(people, search[:_MAX_SEARCH]), message=error.message)
     return render_page(request, "admin.html", page, status=422)
 
 
 @router.post("/admin/people/{person_id}/role")
 def change_role(
-    person_id: RowId, request: Request, people: PeopleServices, role: TextField = ""
+    person_id: RowId,
+    request: Request,
+    people: PeopleServices,
+    role: TextField = "",
+    search: TextField = "",
 ) -> Response:
     try:
         people.accounts.set_role(person_id, role)
     except Refusal as error:
-        return _show_refusal(request, people, error)
-    return RedirectResponse("/admin", 303)
+        return _show_refusal(request, people, search, error)
+    return RedirectResponse(_list_location(search, person_id), 303)
 
 
 @router.post("/admin/people/{person_id}/reset-password")
-def reset_password(person_id: RowId, request: Request, people: PeopleServices) -> Response:
+def reset_password(
+    person_id: RowId, request: Request, people: PeopleServices, search: TextField = ""
+) -> Response:
     name = people.accounts.get(person_id).name
     notice = NewPasswordNotice(name=name, password=people.accounts.reset_password(person_id))
     # No redirect: the password is in this response, and nowhere else.
-    page = replace(_admin_page(people), new_password=notice)
+    page = replace(_admin_page(people, search[:_MAX_SEARCH]), new_password=notice)
     return render_page(request, "admin.html", page)
 
 
@@ -88,6 +110,7 @@ def delete_person(
     admin: SignedIn,
     people: PeopleServices,
     confirmed_name: TextField = "",
+    search: TextField = "",
 ) -> Response:
     person = people.accounts.get(person_id)
     try:
@@ -97,5 +120,5 @@ def delete_person(
             raise Refusal(f"Type the name {person.name} to delete this account.")
         people.delete_account(person)
     except Refusal as error:
-        return _show_refusal(request, people, error)
-    return RedirectResponse("/admin", 303)
+        return _show_refusal(request, people, search, error)
+    return RedirectResponse(_list_location(search), 303)

@@ -8,24 +8,28 @@ from itertools import groupby
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Form, Request
+from markupsafe import Markup
 from starlette.responses import RedirectResponse, Response
 
-from shardlab.judge.verdict import VERDICTS
 from shardlab.server.api.account import PeopleServices, SignedIn
 from shardlab.server.api.people_models import RowId
-from shardlab.server.class_problems import ClassProblem, load_class_catalogue
+from shardlab.server.class_problems import ClassProblem, ClassProblems, load_class_problems
 from shardlab.server.page_rendering import render_page
+from shardlab.server.pages.error import error_response
 from shardlab.server.pages.sign_in import TextField
-from shardlab.server.people.classes import (
-    MAX_COMMENT,
+from shardlab.server.people.class_records import (
+    Attempt,
     ClassSubmission,
     ClassSummary,
     Member,
+    RecentComment,
     matrix_csv,
 )
-from shardlab.server.people.refusals import Refusal
+from shardlab.server.people.classes import MAX_COMMENT
+from shardlab.server.people.refusals import NotThere, Refusal
 from shardlab.server.people.services import People
 from shardlab.server.person import Person
+from shardlab.server.practice.statement_html import highlight_python_lines
 
 router = APIRouter(include_in_schema=False)
 
@@ -51,16 +55,25 @@ class TrackColumns:
     title: str
     problems: tuple[ClassProblem, ...]
 
+    def n_solved(self, member: Member) -> int:
+        """Return how many problems of the track a member has solved."""
+        return sum(member.cell(problem.column).status == "solved" for problem in self.problems)
+
+
+MatrixView = Literal["problem", "track"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class ClassPage:
-    """The context of class.html. A learner sees their own row only."""
+    """The context of class.html, which the teacher sees."""
 
     summary: ClassSummary
-    is_teacher: bool
     members: tuple[Member, ...]
     tracks: tuple[TrackColumns, ...]
     join_url: str
+    catalogues: tuple[tuple[int, str, int], ...]  # of the teacher: id, title, number of problems
+    assignable: tuple[tuple[int, str], ...]  # id and title of others that can be added
+    view: MatrixView = "problem"
     message: str = ""
 
     @property
@@ -71,9 +84,44 @@ class ClassPage:
     def n_problems(self) -> int:
         return sum(len(track.problems) for track in self.tracks)
 
-    def n_solvers(self, problem: str) -> int:
-        """Return how many members have solved a problem."""
-        return sum(member.cell(problem).status == "solved" for member in self.members)
+    @property
+    def n_solved(self) -> int:
+        """Return the problems solved, summed over the members."""
+        return sum(member.n_solved for member in self.members)
+
+    @property
+    def n_active(self) -> int:
+        """Return how many members have submitted something."""
+        return sum(bool(member.cells) for member in self.members)
+
+    def n_solvers(self, column: str) -> int:
+        """Return how many members have solved the problem of a column."""
+        return sum(member.cell(column).status == "solved" for member in self.members)
+
+    def n_solved_in(self, track: TrackColumns) -> int:
+        """Return the problems of a track that were solved, summed over the members."""
+        return sum(track.n_solved(member) for member in self.members)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassMemberPage:
+    """The context of class_member.html: what one member has done."""
+
+    summary: ClassSummary
+    member: Member
+    tracks: tuple[TrackColumns, ...]
+    comments: tuple[RecentComment, ...]
+    titles: Mapping[str, str]  # of problems, by column
+    catalogues: tuple[tuple[int, str, int], ...]  # of the teacher: id, title, number of problems
+    is_own: bool
+
+    @property
+    def title(self) -> str:
+        return self.summary.title if self.is_own else self.member.name
+
+    @property
+    def n_problems(self) -> int:
+        return sum(len(track.problems) for track in self.tracks)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,9 +130,13 @@ class ClassSubmissionPage:
 
     summary: ClassSummary
     submission: ClassSubmission
+    attempts: tuple[Attempt, ...]
+    source_lines: tuple[Markup, ...]
     problem_title: str
+    problem_path: str  # empty if the problem is no longer there
     verdict_label: str
     verdict_text: str
+    is_own: bool
     message: str = ""
     draft: str = ""  # of a comment that was refused
 
@@ -133,23 +185,55 @@ def create_class(
 def _class_page(
     request: Request, people: People, person: Person, class_id: int, message: str = ""
 ) -> ClassPage:
-    summary = people.classes.get(class_id, person)
-    is_teacher = summary.is_mine or person.is_admin
-    catalogue = load_class_catalogue(request.app.state.settings)
-    members = people.classes.list_members(class_id, catalogue.key)
-    if not is_teacher:
-        members = tuple(member for member in members if member.id == person.id)
-    token = people.classes.join_token(class_id) if is_teacher else None
+    class_problems = _class_problems(request, people, class_id)
+    token = people.classes.join_token(class_id)
     return ClassPage(
-        summary=summary,
-        is_teacher=is_teacher,
-        members=members,
-        tracks=tuple(
-            TrackColumns(title=title, problems=tuple(problems))
-            for title, problems in groupby(catalogue.problems, lambda problem: problem.track)
-        ),
+        summary=people.classes.get(class_id, person),
+        members=people.classes.list_members(class_id, *class_problems.keys),
+        tracks=_track_columns(class_problems.problems),
         join_url=_absolute_url(request, f"/join/{token}") if token else "",
+        catalogues=_assigned_catalogues(people, class_id),
+        assignable=people.catalogues.list_assignable(class_id),
         message=message,
+    )
+
+
+def _class_problems(request: Request, people: People, class_id: int) -> ClassProblems:
+    assigned = people.catalogues.list_assigned(class_id)
+    return load_class_problems(request.app.state.settings, assigned)
+
+
+def _track_columns(problems: tuple[ClassProblem, ...]) -> tuple[TrackColumns, ...]:
+    return tuple(
+        TrackColumns(title=title, problems=tuple(members))
+        for title, members in groupby(problems, lambda problem: problem.track)
+    )
+
+
+def _member_page(
+    request: Request, people: People, person: Person, ids: tuple[int, int]
+) -> ClassMemberPage:
+    class_id, member_id = ids
+    class_problems = _class_problems(request, people, class_id)
+    members = people.classes.list_members(class_id, *class_problems.keys)
+    member = next((member for member in members if member.id == member_id), None)
+    if member is None:
+        raise NotThere
+    return ClassMemberPage(
+        summary=people.classes.get(class_id, person),
+        member=member,
+        tracks=_track_columns(class_problems.problems),
+        comments=people.classes.list_recent_comments(class_id, member_id),
+        titles={column: problem.title for column, problem in class_problems.by_column.items()},
+        catalogues=_assigned_catalogues(people, class_id),
+        is_own=member_id == person.id,
+    )
+
+
+def _assigned_catalogues(people: People, class_id: int) -> tuple[tuple[int, str, int], ...]:
+    return tuple(
+        (opened.id, opened.title, len(opened.catalogue.slugs))
+        for opened in people.catalogues.list_assigned(class_id)
     )
 
 
@@ -161,9 +245,27 @@ def _absolute_url(request: Request, path: str) -> str:
 
 @router.get("/classes/{class_id}")
 def show_class(
-    class_id: RowId, request: Request, person: SignedIn, people: PeopleServices
+    class_id: RowId,
+    request: Request,
+    person: SignedIn,
+    people: PeopleServices,
+    by: MatrixView = "problem",
 ) -> Response:
-    return render_page(request, "class.html", _class_page(request, people, person, class_id))
+    summary = people.classes.get(class_id, person)
+    if not (summary.is_mine or person.is_admin):
+        # A learner sees their own work only.
+        own = _member_page(request, people, person, (class_id, person.id))
+        return render_page(request, "class_member.html", own)
+    page = replace(_class_page(request, people, person, class_id), view=by)
+    return render_page(request, "class.html", page)
+
+
+@router.get("/classes/{class_id}/members/{person_id}")
+def show_member(
+    class_id: RowId, person_id: RowId, request: Request, person: SignedIn, people: PeopleServices
+) -> Response:
+    page = _member_page(request, people, person, (class_id, person_id))
+    return render_page(request, "class_member.html", page)
 
 
 @router.post("/classes/{class_id}/rename")
@@ -213,11 +315,33 @@ def leave_class(class_id: RowId, person: SignedIn, people: PeopleServices) -> Re
 
 @router.get("/classes/{class_id}/matrix.csv")
 def export_matrix(class_id: RowId, request: Request, people: PeopleServices) -> Response:
-    catalogue = load_class_catalogue(request.app.state.settings)
-    members = people.classes.list_members(class_id, catalogue.key)
-    text = matrix_csv(members, [problem.slug for problem in catalogue.problems])
+    class_problems = _class_problems(request, people, class_id)
+    members = people.classes.list_members(class_id, *class_problems.keys)
+    text = matrix_csv(members, [problem.column for problem in class_problems.problems])
     headers = {"content-disposition": f'attachment; filename="class-{class_id}.csv"'}
     return Response(text, media_type="text/csv; charset=utf-8", headers=headers)
+
+
+@router.post("/classes/{class_id}/catalogues")
+def assign_catalogue(
+    class_id: RowId,
+    request: Request,
+    person: SignedIn,
+    people: PeopleServices,
+    catalogue: Annotated[int, Form(ge=1, le=2**53 - 1)],
+) -> Response:
+    try:
+        people.catalogues.assign(class_id, catalogue)
+    except Refusal as error:
+        page = _class_page(request, people, person, class_id, error.message)
+        return render_page(request, "class.html", page, status=422)
+    return RedirectResponse(f"/classes/{class_id}", 303)
+
+
+@router.post("/classes/{class_id}/catalogues/{catalogue_id}/remove")
+def unassign_catalogue(class_id: RowId, catalogue_id: RowId, people: PeopleServices) -> Response:
+    people.catalogues.unassign(class_id, catalogue_id)
+    return RedirectResponse(f"/classes/{class_id}", 303)
 
 
 # --------------------------------------------------------------------------------- submissions
@@ -228,14 +352,18 @@ def _submission_page(
 ) -> ClassSubmissionPage:
     class_id, number = ids
     submission = people.classes.load_submission(class_id, number, person)
-    titles: Mapping[str, str] = load_class_catalogue(request.app.state.settings).titles
+    problem = _class_problems(request, people, class_id).by_column.get(submission.column)
     verdict = submission.judgement.verdict if submission.judgement else None
     return ClassSubmissionPage(
         summary=people.classes.get(class_id, person),
         submission=submission,
-        problem_title=titles.get(submission.problem, submission.problem),
-        verdict_label=VERDICTS.get(verdict.code, "") if verdict else "not judged yet",
+        attempts=people.classes.list_attempts(number),
+        source_lines=highlight_python_lines(submission.source),
+        problem_title=problem.title if problem else submission.problem,
+        problem_path=problem.path if problem else "",
+        verdict_label=verdict.label if verdict else "not judged yet",
         verdict_text=verdict.what if verdict else "",
+        is_own=submission.person == person.id,
     )
 
 
@@ -288,7 +416,12 @@ def _join_page(request: Request, people: People, token: str, message: str = "") 
 
 @router.get("/join/{token}")
 def show_join(token: str, request: Request, people: PeopleServices) -> Response:
-    page = _join_page(request, people, token)
+    try:
+        page = _join_page(request, people, token)
+    except NotThere:
+        fix = "Ask your teacher for a new one: a link ends when it is replaced or closed."
+        details = {"fix": fix}
+        return error_response(request, 404, "This link leads to no class.", details=details)
     person = request.state.person
     if person is not None and people.classes.is_member(page.summary.id, person.id):
         return RedirectResponse(f"/classes/{page.summary.id}", 303)

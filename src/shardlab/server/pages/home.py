@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
+from shardlab.catalogue.tracks import Catalogue
 from shardlab.server.page_rendering import render_page
 
 router = APIRouter(include_in_schema=False)
@@ -16,9 +17,14 @@ router = APIRouter(include_in_schema=False)
 class HomePage:
     """The context of home.html."""
 
+    n_problems: int
+    first_problem: str
     title: str = "shardlab"
 
 
 @router.get("/")
 async def show_home(request: Request) -> HTMLResponse:
-    return render_page(request, "home.html", HomePage())
+    catalogue: Catalogue = request.app.state.catalogue
+    slugs = [slug for track in catalogue.tracks for slug in track.slugs]
+    page = HomePage(n_problems=len(slugs), first_problem=slugs[0] if slugs else "")
+    return render_page(request, "home.html", page)

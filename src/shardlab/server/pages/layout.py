@@ -6,37 +6,50 @@ With scripts `web/src/explorer` takes its place and computes the same in the bro
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
+from markupsafe import Markup
 
-from shardlab.errors import InvalidSize, LabError
-from shardlab.server.page_rendering import render_page
+from shardlab.errors import LabError
+from shardlab.server.html_cache import html_cache
+from shardlab.server.layout_requests import MAX_TEXT, parse_limited_array
+from shardlab.server.page_rendering import render_page, render_part
 from shardlab.server.svg_image import svg_data_url
 from shardlab.sharding.layout import Layout, layout
 from shardlab.sharding.layout_picture import layout_picture
 from shardlab.sharding.reshard import reshard, reshard_text
-from shardlab.sharding.shape import parse_array
 
 router = APIRouter(include_in_schema=False)
 
-MAX_TEXT = 400  # characters of one field, as in web/src/explorer/state.ts
-_LARGEST_ARRAY = 2**200  # elements: amounts of bytes stay printable
 DEFAULT_MESH = "data=2,model=4"
 DEFAULT_ARRAY = "bf16[4096, 16384]"
 DEFAULT_SPEC = "None, model"
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayoutPage:
-    """The context of layout.html: the texts of the form and what follows from them."""
+class LayoutTexts:
+    """The texts of the form. Everything on the page follows from them."""
 
     mesh: str
     array: str
     spec: str
     to: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayoutFrame:
+    """The context of layout.html."""
+
+    content: Markup
+    title: str = "Layout explorer"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayoutPage(LayoutTexts):
+    """The context of _layout.html: the texts of the form and what follows from them."""
+
     error: LabError | None = None
     facts: tuple[str, ...] = ()
     picture: str = ""  # an image as a data URL
@@ -44,7 +57,6 @@ class LayoutPage:
     alternative: str = ""
     reshard_text: str = ""
     python_code: str = ""
-    title: str = "Layout explorer"
 
 
 @router.get("/layout")
@@ -56,26 +68,24 @@ def show_layout(
     to: Annotated[str, Query()] = "",
 ) -> HTMLResponse:
     is_fresh = mesh is None and array is None and spec is None
-    page = make_layout_page(
-        mesh=DEFAULT_MESH if mesh is None else mesh,
-        array=DEFAULT_ARRAY if array is None else array,
-        spec=spec or (DEFAULT_SPEC if is_fresh else ""),
-        to=to,
+    texts = LayoutTexts(
+        mesh=(DEFAULT_MESH if mesh is None else mesh)[:MAX_TEXT],
+        array=(DEFAULT_ARRAY if array is None else array)[:MAX_TEXT],
+        spec=(spec or (DEFAULT_SPEC if is_fresh else ""))[:MAX_TEXT],
+        to=to[:MAX_TEXT],
     )
-    return render_page(request, "layout.html", page)
+    content = html_cache(request).find_or_render(
+        texts, lambda: render_part("_layout.html", make_layout_page(texts))
+    )
+    return render_page(request, "layout.html", LayoutFrame(content=content))
 
 
-def make_layout_page(*, mesh: str, array: str, spec: str, to: str) -> LayoutPage:
+def make_layout_page(texts: LayoutTexts) -> LayoutPage:
     """Return the page of four texts; an invalid text becomes the page's error."""
-    mesh, array, spec, to = (text[:MAX_TEXT] for text in (mesh, array, spec, to))
+    mesh, array, spec, to = texts.mesh, texts.array, texts.spec, texts.to
     page = LayoutPage(mesh=mesh, array=array, spec=spec, to=to)
     try:
-        shape, dtype = parse_array(array)
-        if prod(shape) >= _LARGEST_ARRAY:
-            raise InvalidSize(
-                "The array has 2**200 elements or more.",
-                fix="a smaller shape, such as 4096x16384:bf16.",
-            )
+        shape, dtype = parse_limited_array(array)
         source = layout(shape, spec, mesh, dtype)
         target = layout(shape, to, source.mesh, dtype) if to else None
         picture = layout_picture(source)

@@ -7,14 +7,16 @@ from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from markupsafe import Markup
 
 from shardlab.catalogue.problem import Problem
-from shardlab.course.store import Submission
+from shardlab.course.store import PracticeSnapshot, Submission
 from shardlab.course.workbook import Workbook
 from shardlab.judge.judgement import Judgement
 from shardlab.server.form_reading import Form, text_field
+from shardlab.server.html_cache import html_cache
 from shardlab.server.jobs.queue import QueueFull
-from shardlab.server.page_rendering import render_page
+from shardlab.server.page_rendering import practice_path, render_page, render_part
 from shardlab.server.practice.judging import JudgingStatus, Kind, judging_status, start_judging
 from shardlab.server.practice.problem_view import (
     PANELS,
@@ -27,7 +29,9 @@ from shardlab.server.practice.problem_view import (
     SubmissionRow,
     backup_name,
     find_next_problem,
+    problem_snapshot,
     read_guesses,
+    text_revision,
     view_editor,
     view_hints,
     view_result,
@@ -70,15 +74,25 @@ class ProblemPage:
     can_submit: bool
     panel: Panel
     panels: tuple[tuple[Panel, str, str], ...]  # name, label, count
-    statement: StatementHtml
-    guesses: dict[int, Guess]
+    statement: Markup
     hints: tuple[HintView, ...]
     n_hints: int
     solution: SolutionView
     submissions: tuple[SubmissionRow, ...]  # newest first
     editor: EditorView
+    has_conflict: bool  # the text of this tab was not saved over that of another one
     result: ResultView | None
     next_problem: tuple[str, str] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatementArticle:
+    """The context of practice/_article.html."""
+
+    slug: str
+    tags: tuple[str, ...]
+    blocks: tuple[Markup | PredictionBlock, ...]
+    guesses: dict[int, Guess]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +111,7 @@ class ResultPage:
     slug: str
     result: ResultView | None
     n_submissions: int | None = None  # to update the tab, after one was added
+    revision: str = ""  # of the text that was submitted: the editor has it
 
 
 @router.get("/practice/{slug}")
@@ -122,16 +137,16 @@ def make_problem_page(
     workbook = workbook_of(request)
     problem = find_problem(workbook, slug)
     catalogue = workbook.catalogue
-    progress = workbook.store.load_progress()
-    own = workbook.store.progress_of(slug)
-    solved = {name for name, record in progress.items() if record.is_solved}
+    snapshot = problem_snapshot(workbook, slug)
+    own = snapshot.progress_of(slug)
+    solved = {name for name, record in snapshot.progress.items() if record.is_solved}
     missing = catalogue.missing_prerequisites(slug, solved)
     track = catalogue.track_of(slug)
-    statement = view_statement(problem)
-    submissions = workbook.store.list_submissions(slug)
+    statement = view_statement(problem, practice_path(request))
+    submissions = snapshot.submissions
     shown = find_submission(workbook, slug, number) if number else None
     shown = shown or (submissions[-1] if submissions else None)
-    hints = view_hints(workbook, problem)
+    hints = view_hints(problem, own)
     counts = {
         "hints": f"{len(hints)}/{len(problem.hints)}",
         "submissions": str(len(submissions) or ""),
@@ -152,16 +167,23 @@ def make_problem_page(
         can_submit=person_of(request) is not None,
         panel=panel if panel in dict(PANELS) else "lesson",
         panels=tuple((name, label, counts.get(name, "")) for name, label in PANELS),
-        statement=statement,
-        guesses=read_guesses(statement, dict(request.query_params)),
+        statement=_render_article(request, problem, statement),
         hints=hints,
         n_hints=len(problem.hints),
-        solution=view_solution(workbook, problem, own),
+        solution=view_solution(problem, own),
         submissions=tuple(map(view_submission, reversed(submissions))),
-        editor=view_editor(workbook, problem, reads_files=request.app.state.settings.is_local),
+        editor=_view_editor(request, workbook, problem, snapshot),
+        has_conflict=request.query_params.get("conflict") == "1",
         result=make_result(request, workbook, shown) if shown else None,
-        next_problem=find_next_problem(workbook, slug),
+        next_problem=find_next_problem(workbook, snapshot.progress, slug),
     )
+
+
+def _view_editor(
+    request: Request, workbook: Workbook, problem: Problem, snapshot: PracticeSnapshot
+) -> EditorView:
+    is_local: bool = request.app.state.settings.is_local
+    return view_editor(workbook, problem, snapshot, reads_files=is_local)
 
 
 def make_result(request: Request, workbook: Workbook, submission: Submission) -> ResultView:
@@ -175,11 +197,29 @@ def make_result(request: Request, workbook: Workbook, submission: Submission) ->
     return view_result(workbook, submission, status)
 
 
+def _render_article(request: Request, problem: Problem, statement: StatementHtml) -> Markup:
+    """Return the lesson with its questions; without a guess it is the same for everybody."""
+    path = practice_path(request)
+    guesses = read_guesses(statement, dict(request.query_params))
+    article = StatementArticle(
+        slug=problem.slug, tags=problem.tags, blocks=statement.blocks, guesses=guesses
+    )
+
+    def render() -> Markup:
+        return render_part("practice/_article.html", article, path)
+
+    if guesses:
+        return render()
+    # The blocks are those of one text, because they come from a cache by the text.
+    key = ("article", path, problem.slug, problem.page, problem.tags)
+    return html_cache(request).find_or_render(key, render)
+
+
 @router.get("/practice/{slug}/predictions/{number}")
 def show_prediction(request: Request, slug: str, number: int) -> HTMLResponse:
     """Show one question with the answer to the guess in the query string."""
     problem = find_problem(workbook_of(request), slug)
-    statement = view_statement(problem)
+    statement = view_statement(problem, practice_path(request))
     blocks = [block for block in statement.predictions if block.number == number]
     if not blocks:
         raise HTTPException(404)
@@ -217,11 +257,12 @@ def _judge_form(request: Request, slug: str, form: Form, kind: Kind) -> Response
     if isinstance(outcome, Judgement):
         outcome = find_rejected(workbook, slug, outcome)
     if "hx-request" not in request.headers:
-        return RedirectResponse(f"/practice/{slug}#result", 303)
+        return RedirectResponse(f"{practice_path(request)}/{slug}#result", 303)
     page = ResultPage(
         slug=slug,
         result=make_result(request, workbook, outcome),
         n_submissions=len(workbook.store.list_submissions(slug)),
+        revision=text_revision(source.decode("utf-8", "replace")),
     )
     return render_page(request, "practice/_new_result.html", page)
 
@@ -240,15 +281,18 @@ def find_rejected(workbook: Workbook, slug: str, judgement: Judgement) -> Submis
 def submit_source(
     request: Request, workbook: Workbook, problem: Problem, source: bytes, kind: Kind
 ) -> Submission | Judgement:
-    """Store and queue a program. Raises 401, 413 or 429."""
+    """Store and queue a program. Raises 401, 413, 429 or 503; then nothing is stored."""
     person = require_person(request)
     if len(source) > MAX_SOURCE_BYTES:
         raise HTTPException(413, f"The program has more than {MAX_SOURCE_BYTES:,} bytes.")
     try:
-        return start_judging(jobs_of(request), person, workbook, problem, source, kind=kind)
+        outcome = start_judging(jobs_of(request), person, workbook, problem, source, kind=kind)
     except QueueFull as error:
-        message = f"The submission is stored, but not judged yet. {error}"
-        raise HTTPException(429 if error.is_of_person else 503, message) from None
+        status = 429 if error.is_of_person else 503
+        raise HTTPException(status, f"Not submitted. {error}") from None
+    if isinstance(outcome, Submission) and outcome.store_error:
+        raise HTTPException(503, f"Not submitted. {outcome.store_error}")
+    return outcome
 
 
 # ------------------------------------------------------------------------- drafts, hints, solution
@@ -260,8 +304,17 @@ def save_draft(request: Request, slug: str, form: Form) -> Response:
     workbook = workbook_of(request)
     problem = find_problem(workbook, slug)
     workbook.store.record_start(problem.slug)
-    workbook.store.save_draft(problem.slug, read_source(form))
-    return RedirectResponse(f"/practice/{slug}#code", 303)
+    snapshot = problem_snapshot(workbook, problem.slug)
+    source = read_source(form)
+    editor = _view_editor(request, workbook, problem, snapshot)
+    is_current = text_field(form, "revision") in ("", editor.revision)
+    seen = snapshot.drafts.get(slug)
+    page = f"{practice_path(request)}/{slug}"
+    if is_current and workbook.store.replace_draft(seen, slug, source) is not None:
+        return RedirectResponse(f"{page}#code", 303)
+    # Another tab has stored another text: this one is the backup, so that none is lost.
+    workbook.store.save_draft(backup_name(slug), source)
+    return RedirectResponse(f"{page}?conflict=1#code", 303)
 
 
 @router.post("/practice/{slug}/reset")
@@ -272,12 +325,12 @@ def reset_editor(request: Request, slug: str, form: Form) -> Response:
     source = read_source(form) if "source" in form else ""
     starter = problem.read_text("starter.py")
     if not source:
-        editor = view_editor(workbook, problem, reads_files=request.app.state.settings.is_local)
-        source = editor.source
+        snapshot = problem_snapshot(workbook, slug)
+        source = _view_editor(request, workbook, problem, snapshot).source
     if source != starter:
         workbook.store.save_draft(backup_name(slug), source)
     workbook.store.save_draft(slug, starter)
-    return RedirectResponse(f"/practice/{slug}#code", 303)
+    return RedirectResponse(f"{practice_path(request)}/{slug}#code", 303)
 
 
 @router.post("/practice/{slug}/restore")
@@ -290,7 +343,7 @@ def restore_backup(request: Request, slug: str, form: Form) -> Response:
         raise HTTPException(404, "There is nothing to restore.")
     workbook.store.save_draft(slug, backup.source)
     workbook.store.delete_draft(backup_name(slug))
-    return RedirectResponse(f"/practice/{slug}#code", 303)
+    return RedirectResponse(f"{practice_path(request)}/{slug}#code", 303)
 
 
 @router.post("/practice/{slug}/load")
@@ -302,12 +355,12 @@ def load_submission(request: Request, slug: str, form: Form) -> Response:
     if not text.isdecimal():
         raise HTTPException(400, "The number of the submission is missing.")
     submission = find_submission(workbook, slug, int(text))
-    editor = view_editor(workbook, problem, reads_files=request.app.state.settings.is_local)
+    editor = _view_editor(request, workbook, problem, problem_snapshot(workbook, slug))
     source = workbook.store.load_source(submission.number).decode("utf-8", "replace")
     if source != editor.source and not editor.is_starter:
         workbook.store.save_draft(backup_name(slug), editor.source)
     workbook.store.save_draft(slug, source)
-    return RedirectResponse(f"/practice/{slug}#code", 303)
+    return RedirectResponse(f"{practice_path(request)}/{slug}#code", 303)
 
 
 @router.post("/practice/{slug}/hint")
@@ -328,5 +381,5 @@ def request_solution(request: Request, slug: str, form: Form) -> Response:
 
 def _show_panel(request: Request, slug: str, panel: Panel) -> Response:
     if "hx-request" not in request.headers:
-        return RedirectResponse(f"/practice/{slug}?panel={panel}#panel", 303)
+        return RedirectResponse(f"{practice_path(request)}/{slug}?panel={panel}#panel", 303)
     return render_page(request, "practice/_panel.html", make_problem_page(request, slug, panel))

@@ -16,14 +16,17 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Resp
 from markupsafe import Markup
 from starlette.responses import StreamingResponse
 
+from shardlab.course.devices_block import DevicesBlock
+from shardlab.course.devices_svg import devices_svg
 from shardlab.course.store import Submission
 from shardlab.course.workbook import Workbook
 from shardlab.judge.counterexample_svg import counterexample_svg
 from shardlab.judge.judgement import Judgement
 from shardlab.render.svg import picture_svg
+from shardlab.server.event_streams import event_streams, refusal_lines
 from shardlab.server.form_reading import Form, text_field
 from shardlab.server.jobs.queue import Job, JobKind, JsonObject, QueueFull
-from shardlab.server.page_rendering import render_page, render_text
+from shardlab.server.page_rendering import practice_path, render_page, render_text
 from shardlab.server.pages.practice_problem import ResultPage, make_result
 from shardlab.server.person import Person
 from shardlab.server.practice.judgement_view import view_judgement
@@ -35,7 +38,7 @@ from shardlab.server.practice.problem_view import (
     diff_lines,
     view_submission,
 )
-from shardlab.server.practice.statement_html import highlight_python, parse_layouts
+from shardlab.server.practice.statement_html import highlight_python, parse_pictures
 from shardlab.server.practice.workbooks import (
     find_problem,
     find_submission,
@@ -189,13 +192,19 @@ async def _result_events(
 ) -> AsyncIterator[str]:
     jobs = jobs_of(request)
     status = await asyncio.to_thread(judging_status, jobs, person, workbook, submission)
-    last_html = ""
-    if status.job is not None and status.is_active:
-        async for job in jobs.watch(status.job.id):
-            html = "" if job.has_ended else await _result_html(request, workbook, submission)
-            if html not in ("", last_html):
-                last_html = html
-                yield _event(html)
+    with event_streams(request).open(person, request) as refusal:
+        if refusal and status.is_active:
+            # The extension of htmx reads `retry` only together with data.
+            html = await _result_html(request, workbook, submission)
+            yield refusal_lines(refusal) + _event(html)
+            return
+        last_html = ""
+        if status.job is not None and status.is_active:
+            async for job in jobs.watch(status.job.id):
+                html = "" if job.has_ended else await _result_html(request, workbook, submission)
+                if html not in ("", last_html):
+                    last_html = html
+                    yield _event(html)
     yield _event(await _result_html(request, workbook, submission))
     # The page closes the connection at this event, and does not connect again.
     yield f"event: finished\ndata: {submission.number}\n\n"
@@ -228,7 +237,7 @@ def judge_again(request: Request, slug: str, number: int, form: Form) -> Respons
         queue_submission(jobs_of(request), person, submission)
     except QueueFull as error:
         raise HTTPException(429 if error.is_of_person else 503, str(error)) from None
-    return RedirectResponse(f"/practice/{slug}?submission={number}#result", 303)
+    return RedirectResponse(f"{practice_path(request)}/{slug}?submission={number}#result", 303)
 
 
 @router.post("/practice/{slug}/submissions/{number}/cancel")
@@ -239,7 +248,7 @@ def cancel_judging(request: Request, slug: str, number: int, form: Form) -> Resp
     status = judging_status(jobs_of(request), require_person(request), workbook, submission)
     if status.job is not None and status.is_active:
         jobs_of(request).cancel(status.job.id)
-    return RedirectResponse(f"/practice/{slug}?submission={number}#result", 303)
+    return RedirectResponse(f"{practice_path(request)}/{slug}?submission={number}#result", 303)
 
 
 # ------------------------------------------------------------------------- one case: debug, replay
@@ -255,7 +264,9 @@ def open_in_debugger(request: Request, slug: str, number: int, form: Form) -> Re
     submission = find_submission(workbook_of(request), slug, number)
     payload = {"submission": submission.number, "case": text_field(form, "case", max_bytes=200)}
     job = _submit_job(request, "debug_case", payload)
-    return RedirectResponse(f"/practice/{slug}/submissions/{number}/debug/{job.id}", 303)
+    return RedirectResponse(
+        f"{practice_path(request)}/{slug}/submissions/{number}/debug/{job.id}", 303
+    )
 
 
 @router.get("/practice/{slug}/submissions/{number}/debug/{job_id}")
@@ -287,7 +298,9 @@ def replay_one_case(request: Request, slug: str, number: int, form: Form) -> Res
         raise HTTPException(404, f"The problem has {n_parts} parts.")
     payload = {"submission": submission.number, "part": int(part), "case": int(case)}
     job = _submit_job(request, "replay", payload)
-    return RedirectResponse(f"/practice/{slug}/submissions/{number}/replay/{job.id}", 303)
+    return RedirectResponse(
+        f"{practice_path(request)}/{slug}/submissions/{number}/replay/{job.id}", 303
+    )
 
 
 @router.get("/practice/{slug}/submissions/{number}/replay/{job_id}")
@@ -334,15 +347,18 @@ def _find_job(request: Request, kind: JobKind, job_id: str) -> Job:
 # ------------------------------------------------------------------------------ pictures and export
 
 
-@router.get("/practice/{slug}/layouts/{number}.svg")
-def draw_layout(request: Request, slug: str, number: int) -> Response:
-    """Draw one layout of a statement."""
+@router.get("/practice/{slug}/pictures/{number}.svg")
+def draw_picture(request: Request, slug: str, number: int) -> Response:
+    """Draw one picture of a statement: a layout, or devices step by step."""
     problem = find_problem(workbook_of(request), slug)
-    layouts = parse_layouts(problem.page)
-    if not 0 < number <= len(layouts):
+    pictures = parse_pictures(problem.page)
+    if not 0 < number <= len(pictures):
         raise HTTPException(404)
-    picture = page_picture(layouts[number - 1], _PICTURE_WIDTH)
-    svg = picture_svg(picture, _PICTURE_WIDTH)
+    picture = pictures[number - 1]
+    if isinstance(picture, DevicesBlock):
+        svg = devices_svg(picture)
+    else:
+        svg = picture_svg(page_picture(picture, _PICTURE_WIDTH), _PICTURE_WIDTH)
     return Response(svg, media_type="image/svg+xml", headers=_PICTURE_HEADERS)
 
 

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import get_args
 
-from sqlalchemy import func, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from shardlab.server.database.engine import Database
-from shardlab.server.database.people_tables import PersonRow, SessionRow
+from shardlab.server.database.people_tables import ApiTokenRow, PasskeyRow, PersonRow, SessionRow
 from shardlab.server.people.passwords import PasswordHashing, check_password_rules
 from shardlab.server.people.rate_limits import (
     PASSWORD_CHECK,
@@ -30,6 +30,9 @@ from shardlab.server.person import Person, Role
 
 MAX_NAME = 40
 _NAME_MARKS = " .-_'"
+# A letter of Devanagari, Thai or Vietnamese is one character and up to three combining marks; more
+# of them are no name, and would be drawn over the lines above and below.
+_MAX_COMBINING_MARKS = 3
 # One sentence for every failure, so that it does not say whether the name exists.
 WRONG_SIGN_IN = "The name or the password is wrong."
 
@@ -55,11 +58,22 @@ def clean_name(text: str) -> str:
     name = " ".join(unicodedata.normalize("NFKC", text).split())
     if not 2 <= len(name) <= MAX_NAME:
         raise Refusal(f"A name has 2 to {MAX_NAME} characters.", field="name")
-    if not all(character.isalnum() or character in _NAME_MARKS for character in name):
+    if not _has_name_characters(name):
         raise Refusal("A name has letters, digits, spaces and . - _ ' only.", field="name")
     if not name[0].isalnum():
         raise Refusal("A name begins with a letter or a digit.", field="name")
     return name
+
+
+def _has_name_characters(name: str) -> bool:
+    n_marks = 0
+    for character in name:
+        is_combining = unicodedata.category(character) in ("Mn", "Mc")
+        n_marks = n_marks + 1 if is_combining else 0
+        is_plain = character.isalnum() or character in _NAME_MARKS
+        if not (is_plain or is_combining) or n_marks > _MAX_COMBINING_MARKS:
+            return False
+    return True
 
 
 def name_key(name: str) -> str:
@@ -157,7 +171,11 @@ class Accounts:
                     session.delete(other)
 
     def reset_password(self, person_id: int) -> str:
-        """Set and return a random password; the person changes it after the next sign-in."""
+        """Set and return a random password; the person changes it after the next sign-in.
+
+        From then on it is the only way in. Sessions end, passkeys are removed and tokens of scripts
+        revoked, because the person may ask for it after somebody else has used the account.
+        """
         password = random_password()
         password_hash = self._hashing.hash(password)
         with self._database.write() as session:
@@ -165,6 +183,8 @@ class Accounts:
             row.password_hash, row.must_change_password = password_hash, True
             for other in session.scalars(select(SessionRow).where(SessionRow.person == person_id)):
                 session.delete(other)
+            session.execute(delete(PasskeyRow).where(PasskeyRow.person == person_id))
+            session.execute(delete(ApiTokenRow).where(ApiTokenRow.person == person_id))
         return password
 
     def set_role(self, person_id: int, role: str) -> None:

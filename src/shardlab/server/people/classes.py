@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import hmac
-import io
 import secrets
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable
 
-from sqlalchemy import Integer, Select, cast, delete, func, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    Integer,
+    Select,
+    String,
+    and_,
+    cast,
+    delete,
+    func,
+    literal,
+    or_,
+    select,
+)
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.orm import Session
 
 from shardlab.course.store import decode_judgement
-from shardlab.judge.judgement import Judgement
+from shardlab.server.catalogue_keys import UPLOADED_PREFIX, column_name
 from shardlab.server.database.engine import Database
 from shardlab.server.database.people_tables import (
+    ClassCatalogueRow,
     ClassMemberRow,
     ClassRow,
     CommentRow,
@@ -29,6 +38,15 @@ from shardlab.server.database.people_tables import (
     SourceRow,
     SubmissionRow,
 )
+from shardlab.server.people.class_records import (
+    Attempt,
+    ClassSubmission,
+    ClassSummary,
+    Comment,
+    MatrixCell,
+    Member,
+    RecentComment,
+)
 from shardlab.server.people.refusals import NotThere, Refusal
 from shardlab.server.person import Person
 
@@ -36,76 +54,7 @@ MAX_TITLE = 80
 MAX_CLASSES = 100  # of one teacher
 MAX_MEMBERS = 500
 MAX_COMMENT = 4000
-
-CellStatus = Literal["solved", "tried", "none"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClassSummary:
-    """A class in a list."""
-
-    id: int
-    title: str
-    teacher: str
-    n_members: int
-    is_mine: bool  # the person is its teacher
-    is_open: bool  # people can join
-
-
-@dataclass(frozen=True, kw_only=True)
-class MatrixCell:
-    """What one member has done with one problem."""
-
-    status: CellStatus
-    n_submissions: int = 0
-    submission: int | None = None  # the newest one; the newest that passed if it is solved
-
-
-EMPTY_CELL = MatrixCell(status="none")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Member:
-    """A member and what they have done, by problem."""
-
-    id: int
-    name: str
-    joined: float
-    cells: Mapping[str, MatrixCell]
-
-    @property
-    def n_solved(self) -> int:
-        return sum(cell.status == "solved" for cell in self.cells.values())
-
-    def cell(self, problem: str) -> MatrixCell:
-        """Return what the member has done with a problem."""
-        return self.cells.get(problem, EMPTY_CELL)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Comment:
-    """A remark about a submission."""
-
-    id: int
-    author: str
-    text: str
-    created: float
-    is_mine: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClassSubmission:
-    """A member's submission as the teacher sees it."""
-
-    number: int
-    person: int
-    name: str
-    problem: str
-    kind: str
-    when: str
-    source: str
-    judgement: Judgement | None
-    comments: tuple[Comment, ...]
+_UPLOADED_PREFIX = literal(UPLOADED_PREFIX)
 
 
 class Classes:
@@ -122,7 +71,7 @@ class Classes:
 
     def create(self, teacher: Person, title: str) -> int:
         """Create a class and return its id. Raises `Refusal`."""
-        title = _clean_title(title)
+        title = clean_title(title)
         with self._database.write() as session:
             query = select(func.count()).select_from(ClassRow).where(ClassRow.person == teacher.id)
             if session.execute(query).scalar_one() >= MAX_CLASSES:
@@ -136,7 +85,7 @@ class Classes:
 
     def rename(self, class_id: int, title: str) -> None:
         """Change the title. Raises `Refusal`."""
-        title = _clean_title(title)
+        title = clean_title(title)
         with self._database.write() as session:
             _get_class(session, class_id).title = title
 
@@ -150,7 +99,8 @@ class Classes:
         joined = select(ClassMemberRow.course_class).where(ClassMemberRow.person == person.id)
         query = self._summaries()
         if not person.is_admin:
-            query = query.where(or_(ClassRow.person == person.id, ClassRow.id.in_(joined)))
+            is_own = [ClassRow.person == person.id] if person.is_teacher else []
+            query = query.where(or_(ClassRow.id.in_(joined), *is_own))
         with self._database.read() as session:
             rows = session.execute(query.order_by(ClassRow.title, ClassRow.id)).all()
         return tuple(_summary_of(row, teacher, count, person) for row, teacher, count in rows)
@@ -257,8 +207,8 @@ class Classes:
 
     # ----------------------------------------------------------------------------------- matrix
 
-    def list_members(self, class_id: int, catalogue: str) -> tuple[Member, ...]:
-        """Return the members by name, with what they have submitted in a catalogue."""
+    def list_members(self, class_id: int, *catalogues: str) -> tuple[Member, ...]:
+        """Return the members by name, with what they have submitted in some catalogues."""
         members = (
             select(PersonRow.id, PersonRow.name, ClassMemberRow.joined)
             .join(ClassMemberRow, ClassMemberRow.person == PersonRow.id)
@@ -270,6 +220,7 @@ class Classes:
         attempts = (
             select(
                 SubmissionRow.person,
+                SubmissionRow.catalogue,
                 SubmissionRow.problem,
                 func.count(),
                 func.max(SubmissionRow.number),
@@ -279,15 +230,15 @@ class Classes:
             .outerjoin(JudgementRow, JudgementRow.submission == SubmissionRow.number)
             .where(
                 ClassMemberRow.course_class == class_id,
-                SubmissionRow.catalogue == catalogue,
+                SubmissionRow.catalogue.in_(catalogues),
                 SubmissionRow.kind == "submit",
             )
-            .group_by(SubmissionRow.person, SubmissionRow.problem)
+            .group_by(SubmissionRow.person, SubmissionRow.catalogue, SubmissionRow.problem)
         )
         cells: dict[int, dict[str, MatrixCell]] = {}
         with self._database.read() as session:
-            for person, problem, count, newest, newest_pass in session.execute(attempts):
-                cells.setdefault(person, {})[problem] = MatrixCell(
+            for person, key, problem, count, newest, newest_pass in session.execute(attempts):
+                cells.setdefault(person, {})[column_name(key, problem)] = MatrixCell(
                     status="solved" if newest_pass else "tried",
                     n_submissions=count,
                     submission=newest_pass or newest,
@@ -300,7 +251,11 @@ class Classes:
     # ------------------------------------------------------------------------------ submissions
 
     def submission_owner(self, class_id: int, number: int) -> int | None:
-        """Return whose submission it is, if they are a member of the class and submitted it."""
+        """Return whose submission it is, if they are a member of the class and submitted it.
+
+        A submission to a teacher's catalogue belongs to the classes that it is assigned to: the
+        teacher of another class, of the same learner, does not see it.
+        """
         query = (
             select(SubmissionRow.person)
             .join(ClassMemberRow, ClassMemberRow.person == SubmissionRow.person)
@@ -308,6 +263,7 @@ class Classes:
                 SubmissionRow.number == number,
                 SubmissionRow.kind == "submit",
                 ClassMemberRow.course_class == class_id,
+                _belongs_to_class(class_id),
             )
         )
         with self._database.read() as session:
@@ -337,6 +293,7 @@ class Classes:
                 person=row.person,
                 name=name,
                 problem=row.problem,
+                column=column_name(row.catalogue, row.problem),
                 kind=row.kind,
                 when=row.handed_in,
                 source=zlib.decompress(body).decode("utf-8", "replace"),
@@ -351,6 +308,69 @@ class Classes:
                     )
                     for comment, author in session.execute(comments)
                 ),
+            )
+
+    def list_attempts(self, number: int) -> tuple[Attempt, ...]:
+        """Return all submissions of the same person to the same problem, oldest first."""
+        this = select(SubmissionRow).where(SubmissionRow.number == number).subquery()
+        n_comments = (
+            select(func.count())
+            .where(CommentRow.submission == SubmissionRow.number)
+            .scalar_subquery()
+        )
+        query = (
+            select(SubmissionRow.number, SubmissionRow.handed_in, JudgementRow.passed, n_comments)
+            .join(
+                this,
+                and_(
+                    SubmissionRow.person == this.c.person,
+                    SubmissionRow.catalogue == this.c.catalogue,
+                    SubmissionRow.problem == this.c.problem,
+                ),
+            )
+            .outerjoin(JudgementRow, JudgementRow.submission == SubmissionRow.number)
+            .where(SubmissionRow.kind == "submit")
+            .order_by(SubmissionRow.number)
+        )
+        with self._database.read() as session:
+            return tuple(
+                Attempt(
+                    number=attempt,
+                    when=when,
+                    passed=None if passed is None else bool(passed),
+                    n_comments=count,
+                )
+                for attempt, when, passed, count in session.execute(query)
+            )
+
+    def list_recent_comments(
+        self, class_id: int, person_id: int, limit: int = 10
+    ) -> tuple[RecentComment, ...]:
+        """Return the newest comments on a member's submissions, newest first."""
+        query = (
+            select(CommentRow, SubmissionRow.catalogue, SubmissionRow.problem, PersonRow.name)
+            .join(SubmissionRow, SubmissionRow.number == CommentRow.submission)
+            .join(ClassMemberRow, ClassMemberRow.person == SubmissionRow.person)
+            .join(PersonRow, PersonRow.id == CommentRow.person)
+            .where(
+                ClassMemberRow.course_class == class_id,
+                SubmissionRow.person == person_id,
+                _belongs_to_class(class_id),
+            )
+            .order_by(CommentRow.id.desc())
+            .limit(limit)
+        )
+        with self._database.read() as session:
+            return tuple(
+                RecentComment(
+                    submission=comment.submission,
+                    column=column_name(key, problem),
+                    problem=problem,
+                    author=author,
+                    text=comment.text,
+                    created=comment.created,
+                )
+                for comment, key, problem, author in session.execute(query)
             )
 
     def add_comment(self, number: int, author: Person, text: str) -> int:
@@ -378,31 +398,8 @@ class Classes:
                 raise NotThere
 
 
-def matrix_csv(members: Sequence[Member], problems: Sequence[str]) -> str:
-    """Return who solved what as CSV for a spreadsheet."""
-    file = io.StringIO()
-    writer = csv.writer(file)
-    writer.writerow([safe_cell(text) for text in ("name", "solved", *problems)])
-    for member in members:
-        statuses = [member.cell(problem).status for problem in problems]
-        texts = ["" if status == "none" else status for status in statuses]
-        writer.writerow([safe_cell(member.name), member.n_solved, *texts])
-    return file.getvalue()
-
-
-def safe_cell(text: str) -> str:
-    """Return a text that no spreadsheet takes for a formula.
-
-    >>> safe_cell("=HYPERLINK(1)"), safe_cell("Ada")
-    ("'=HYPERLINK(1)", 'Ada')
-
-    A name such as =HYPERLINK("http://...") would run when the teacher opens the file. An
-    apostrophe in front is what spreadsheets themselves use for "this is text".
-    """
-    return f"'{text}" if text.lstrip()[:1] in ("=", "+", "-", "@") or text[:1] in "\t\r" else text
-
-
-def _clean_title(text: str) -> str:
+def clean_title(text: str) -> str:
+    """Return a title with single spaces. Raises `Refusal`."""
     title = " ".join(text.split())
     if not 1 <= len(title) <= MAX_TITLE or not title.isprintable():
         raise Refusal(f"A title has 1 to {MAX_TITLE} printable characters.", field="title")
@@ -411,6 +408,17 @@ def _clean_title(text: str) -> str:
 
 def _new_nonce() -> str:
     return secrets.token_urlsafe(16)
+
+
+def _belongs_to_class(class_id: int) -> ColumnElement[bool]:
+    """Return the condition that a submission is to the server's problems or to the class's own."""
+    assigned = select(_UPLOADED_PREFIX + cast(ClassCatalogueRow.catalogue, String)).where(
+        ClassCatalogueRow.course_class == class_id
+    )
+    return or_(
+        SubmissionRow.catalogue.not_like(f"{UPLOADED_PREFIX}%"),
+        SubmissionRow.catalogue.in_(assigned),
+    )
 
 
 def _get_class(session: Session, class_id: int) -> ClassRow:

@@ -95,7 +95,7 @@ class PersonData:
         }
 
     def write_zip(self, person: Person, file: IO[bytes]) -> None:
-        """Write account.json, and each submission as a Python file."""
+        """Write account.json, each submission as a Python file, each catalogue as a zip file."""
         data = self.export(person)
         sources = {row["digest"]: row["body"] for row in data["tables"].get("source", [])}
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -105,6 +105,9 @@ class PersonData:
                 source = text.encode() if isinstance(text, str) else _from_base64(text)
                 name = f"submissions/{row['problem']}/{row['number']:06}-{row['kind']}.py"
                 archive.writestr(name, source)
+            for row in data["tables"].get("catalogue_version", []):
+                name = f"catalogues/{row['catalogue']:06}/version-{row['id']:06}.zip"
+                archive.writestr(name, _from_base64(row["archive"]))
 
     def delete(self, person: Person) -> None:
         """Delete every row of a person.

@@ -32,10 +32,13 @@ class RateLimit:
 SIGN_IN_ADDRESS = RateLimit(name="sign-in address", n_requests=120, seconds=900)
 SIGN_IN_NAME_AT_ADDRESS = RateLimit(name="sign-in pair", n_requests=10, seconds=900)
 SIGN_IN_NAME = RateLimit(name="sign-in name", n_requests=100, seconds=900)
+PASSKEY_CHALLENGES = RateLimit(name="passkey challenges", n_requests=120, seconds=900)
 SIGN_UP_ADDRESS = RateLimit(name="sign-up address", n_requests=60, seconds=3600)
 PASSWORD_CHECK = RateLimit(name="password check", n_requests=10, seconds=900)
 SUBMISSIONS = RateLimit(name="submissions", n_requests=30, seconds=60)
 SUBMISSIONS_HOURLY = RateLimit(name="submissions hourly", n_requests=600, seconds=3600)
+UPLOADS = RateLimit(name="uploads", n_requests=20, seconds=3600)
+COMMENTS = RateLimit(name="comments", n_requests=300, seconds=3600)
 EXPORTS = RateLimit(name="exports", n_requests=20, seconds=3600)
 
 

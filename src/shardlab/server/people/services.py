@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sqlalchemy import func, select
 
@@ -12,6 +13,7 @@ from shardlab.server.database.engine import Database
 from shardlab.server.database.people_tables import PersonRow, SubmissionRow
 from shardlab.server.database.tables import JobRow, RecordingRow
 from shardlab.server.people.accounts import Accounts
+from shardlab.server.people.catalogues import Catalogues
 from shardlab.server.people.classes import Classes
 from shardlab.server.people.passwords import PasswordHashing
 from shardlab.server.people.person_data import PersonData
@@ -19,6 +21,9 @@ from shardlab.server.people.rate_limits import RateLimits
 from shardlab.server.people.sessions import ApiTokens, Sessions
 from shardlab.server.person import Person
 from shardlab.server.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from shardlab.server.people.passkeys import Passkeys
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +53,9 @@ class People:
     accounts: Accounts
     sessions: Sessions
     api_tokens: ApiTokens
+    passkeys: Passkeys
     classes: Classes
+    catalogues: Catalogues
     limits: RateLimits
     data: PersonData
     database: Database
@@ -110,6 +117,7 @@ class People:
         """Delete a person with everything of theirs. Raises `Refusal` for the last admin."""
         self.accounts.check_can_leave(person)
         self.data.delete(person)
+        self.catalogues.delete_unused_folders()
 
 
 def _error_message(error: str | None) -> str:
@@ -120,12 +128,17 @@ def open_people(
     settings: ServerSettings, database: Database, hashing: PasswordHashing | None = None
 ) -> People:
     """Return the services on a database."""
+    # Here: it loads fido2 and cryptography, and local mode needs neither.
+    from shardlab.server.people.passkeys import Passkeys
+
     limits = RateLimits(database)
     return People(
         accounts=Accounts(database, limits, hashing or PasswordHashing()),
         sessions=Sessions(database),
         api_tokens=ApiTokens(database),
+        passkeys=Passkeys(database, limits, settings.secret.encode()),
         classes=Classes(database, settings.secret.encode()),
+        catalogues=Catalogues(database, settings.data_folder),
         limits=limits,
         data=PersonData(database),
         database=database,

@@ -304,7 +304,7 @@ def _view_verdict(verdict: Verdict, case_name: str) -> VerdictView:
     line = _LINE_NUMBER.search(verdict.where)
     return VerdictView(
         code=verdict.code,
-        label=VERDICTS[verdict.code],
+        label=printable_text(verdict.label),
         case_name=case_name,
         what=printable_text(verdict.what),
         where=printable_text(verdict.where),

@@ -1,24 +1,27 @@
 """Starts judging a submission and says how far it is.
 
-A submission is stored first and queued then; if the process ends in between, the page shows it as
-not judged, with a button that queues it again. The job's key holds the submission's number, so two
-requests never queue it twice.
+Room in the queue is reserved first; then the submission is stored, in another database in local
+mode; then it is queued. If the process ends in between, the next start finds the reservation and
+queues what was stored. The job's key holds the submission's number, so none is queued twice.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from typing import Literal
 
 from shardlab.catalogue.problem import Problem
 from shardlab.course.attempt import explain_rejected_submission, record_submission
-from shardlab.course.store import Submission
+from shardlab.course.store import PracticeStore, Submission
 from shardlab.course.workbook import Workbook
 from shardlab.errors import UnknownProblem
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.server.jobs.job_service import JobService
-from shardlab.server.jobs.queue import Job, JsonObject
+from shardlab.server.jobs.queue import Job, JsonObject, Reservation
 from shardlab.server.person import Person
 from shardlab.server.practice.judgement_view import (
     PartView,
@@ -29,6 +32,9 @@ from shardlab.server.practice.judgement_view import (
 
 JudgingState = Literal["judged", "queued", "running", "stopped"]
 Kind = Literal["run", "submit"]
+# Of the same person and problem, newest first: more than a person can have in the queue. All who
+# submit wait meanwhile, and thousands may have been cancelled.
+_MAX_COMPARED = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,28 +61,112 @@ def start_judging(
     *,
     kind: Kind,
 ) -> Submission | Judgement:
-    """Store a submission and queue it. Raises `QueueFull` before anything is stored twice.
+    """Store a submission and queue it. Raises `QueueFull` before anything is stored.
 
-    A source that is no Python is judged at once, without a worker; then the judgement of what was
-    stored is returned, or of what is too large to be stored.
+    The same source once more, while the first still waits or is judged, is the same submission: a
+    second click on the button is no second attempt. A source that is no Python is judged at once,
+    without a worker; then the judgement of what was stored is returned, or of what is too large to
+    be stored.
     """
     store = workbook.store
-    store.record_start(problem.slug)
-    rejection = explain_rejected_submission(store, problem, source, kind=kind)
-    if rejection is not None:
-        return rejection
-    submission = record_submission(store, problem, source, kind=kind)
-    queue_submission(jobs, person, submission)
-    return submission
+    with jobs.submission_lock:
+        earlier = store.list_submissions(problem.slug)
+        for submission in earlier[: -_MAX_COMPARED - 1 : -1]:
+            if _is_same_and_active(jobs, person, store, submission, source, kind):
+                return submission
+        reservation = jobs.queue.reserve(
+            person.id,
+            "judge",
+            {
+                "catalogue": store.catalogue,
+                "problem": problem.slug,
+                "kind": kind,
+                "digest": _digest(source),
+                "after": earlier[-1].number if earlier else 0,
+            },
+        )
+        try:
+            store.record_start(problem.slug)
+            rejection = explain_rejected_submission(store, problem, source, kind=kind)
+            new = rejection or record_submission(store, problem, source, kind=kind)
+        except Exception:
+            jobs.queue.drop_reservation(reservation)
+            raise
+        if isinstance(new, Judgement) or new.store_error:
+            jobs.queue.drop_reservation(reservation)
+        else:
+            queue_submission(jobs, person, new, reservation)
+        return new
 
 
-def queue_submission(jobs: JobService, person: Person, submission: Submission) -> Job:
+def _is_same_and_active(
+    jobs: JobService,
+    person: Person,
+    store: PracticeStore,
+    submission: Submission,
+    source: bytes,
+    kind: Kind,
+) -> bool:
+    if submission.kind != kind or (submission.is_finished and submission.counts):
+        return False
+    job, _ = _find_jobs(jobs, person, submission)
+    if job is None or job.has_ended or job.is_cancel_requested:
+        return False
+    return store.load_source(submission.number) == source
+
+
+def queue_submission(
+    jobs: JobService,
+    person: Person,
+    submission: Submission,
+    reservation: Reservation | None = None,
+) -> Job:
     """Queue a stored submission; one that waits or runs already is not queued twice."""
     latest, n_done = _find_jobs(jobs, person, submission)
     if latest is not None and not latest.has_ended:
         return latest
     payload = {"submission": submission.number}
-    return jobs.submit(person.id, "judge", payload, key=_job_key(person, submission, n_done))
+    key = _job_key(person, submission, n_done)
+    return jobs.submit(person.id, "judge", payload, key=key, reservation=reservation)
+
+
+def queue_reserved_submissions(
+    jobs: JobService, open_practice_store: Callable[[Person, str], PracticeStore]
+) -> None:
+    """Queue what was stored before the server ended and is in no job yet."""
+    for reservation in jobs.queue.list_reservations():
+        person = Person(id=reservation.person, name="", role="learner")
+        submission = _find_reserved(jobs, person, open_practice_store, reservation)
+        if submission is None:  # the server ended before it was stored, and accepted nothing
+            jobs.queue.drop_reservation(reservation)
+        else:
+            queue_submission(jobs, person, submission, reservation)
+
+
+def _find_reserved(
+    jobs: JobService,
+    person: Person,
+    open_practice_store: Callable[[Person, str], PracticeStore],
+    reservation: Reservation,
+) -> Submission | None:
+    payload = reservation.payload
+    store = open_practice_store(person, payload["catalogue"])
+    for submission in store.list_submissions(payload["problem"]):
+        if (
+            submission.number > payload["after"]
+            and submission.kind == payload["kind"]
+            and not submission.is_finished
+            and hmac.compare_digest(
+                _digest(store.load_source(submission.number)), payload["digest"]
+            )
+            and _find_jobs(jobs, person, submission) == (None, 0)
+        ):
+            return submission
+    return None
+
+
+def _digest(source: bytes) -> str:
+    return hashlib.sha256(source).hexdigest()
 
 
 def judging_status(

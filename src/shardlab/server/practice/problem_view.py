@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
+from difflib import Match, SequenceMatcher
 from pathlib import Path
 from typing import Literal
 
 from markupsafe import Markup
 
 from shardlab.catalogue.problem import Problem
-from shardlab.course.store import Progress, Submission
-from shardlab.course.workbook import Workbook
+from shardlab.course.progress import next_problem
+from shardlab.course.store import PracticeSnapshot, Progress, Submission
+from shardlab.course.workbook import Workbook, has_solution_access, used_hints
 from shardlab.errors import SolutionFileMissing, UnknownProblem
 from shardlab.judge.submission_source import MAX_BYTES
 from shardlab.judge.verdict import VERDICTS
@@ -24,7 +27,7 @@ from shardlab.server.practice.judgement_view import (
 from shardlab.server.practice.judging import JudgingStatus
 from shardlab.server.practice.statement_html import (
     StatementHtml,
-    highlight_python,
+    highlight_catalogue_python,
     render_markdown,
     render_statement,
 )
@@ -37,6 +40,10 @@ PANELS: tuple[tuple[Panel, str], ...] = (
     ("submissions", "Submissions"),
 )
 _CONTEXT_LINES = 3  # around each change of a diff
+# A diff takes time in proportion to lines² and, with pairs of equal lines, to pairs^1.5: at these
+# limits a second at the worst. 1000 lines with 200 empty ones have 40,000 pairs.
+_MAX_COMPARED_LINES = 8000  # of both texts together
+_MAX_EQUAL_PAIRS = 60_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +59,11 @@ class EditorView:
     @property
     def is_starter(self) -> bool:
         return self.source == self.starter
+
+    @property
+    def revision(self) -> str:
+        """Return what changes with the text: a tab that has another one must not replace it."""
+        return text_revision(self.source)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,22 +138,33 @@ class DiffLine:
 # ------------------------------------------------------------------------------------------ editor
 
 
+def text_revision(source: str) -> str:
+    """Return a short digest of a text."""
+    return hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
 def backup_name(slug: str) -> str:
     """Return where the text is stored that a reset replaces; no slug has a dot."""
     return f"{slug}.backup"
 
 
-def view_editor(workbook: Workbook, problem: Problem, *, reads_files: bool) -> EditorView:
+def problem_snapshot(workbook: Workbook, slug: str) -> PracticeSnapshot:
+    """Return all that the page of a problem shows of a person's work, read at once."""
+    return workbook.store.load_snapshot(slug, (slug, backup_name(slug)))
+
+
+def view_editor(
+    workbook: Workbook, problem: Problem, snapshot: PracticeSnapshot, *, reads_files: bool
+) -> EditorView:
     """Return what the person worked on last: draft, submission, solution file, or the starter.
 
     `reads_files` is for local mode, where the solution file of the terminal is the person's own.
     """
     store, slug = workbook.store, problem.slug
     starter = problem.read_text("starter.py")
-    has_backup = store.load_draft(backup_name(slug)) is not None
-    draft = store.load_draft(slug)
-    submissions = store.list_submissions(slug)
-    latest = submissions[-1] if submissions else None
+    has_backup = backup_name(slug) in snapshot.drafts
+    draft = snapshot.drafts.get(slug)
+    latest = snapshot.submissions[-1] if snapshot.submissions else None
     if draft is not None and (latest is None or draft.saved_when >= latest.when):
         source, origin = draft.source, f"Draft saved {_time_text(draft.saved_when)}"
     elif latest is not None:
@@ -149,7 +172,7 @@ def view_editor(workbook: Workbook, problem: Problem, *, reads_files: bool) -> E
         origin = f"As in submission {latest.number}"
     else:
         source, origin = starter, "The starter"
-        path = store.progress_of(slug).path
+        path = snapshot.progress_of(slug).path
         if reads_files and path:
             file_source = _read_solution_text(Path(path), slug)
             if file_source is not None and file_source != starter:
@@ -174,9 +197,9 @@ def _time_text(when: str) -> str:
 # ------------------------------------------------------------------------------- lesson and panels
 
 
-def view_statement(problem: Problem) -> StatementHtml:
+def view_statement(problem: Problem, practice_path: str) -> StatementHtml:
     """Return the lesson; its pictures have addresses of their own."""
-    return render_statement(problem.page, f"/practice/{problem.slug}/layouts/{{n}}.svg")
+    return render_statement(problem.page, f"{practice_path}/{problem.slug}/pictures/{{n}}.svg")
 
 
 def read_guesses(statement: StatementHtml, fields: Mapping[str, str]) -> dict[int, Guess]:
@@ -189,18 +212,18 @@ def read_guesses(statement: StatementHtml, fields: Mapping[str, str]) -> dict[in
     return guesses
 
 
-def view_hints(workbook: Workbook, problem: Problem) -> tuple[HintView, ...]:
+def view_hints(problem: Problem, progress: Progress) -> tuple[HintView, ...]:
     """Return the hints that were shown, in order."""
-    hints = workbook.used_hints(problem)
+    hints = used_hints(problem, progress)
     return tuple(HintView(number=hint.number, html=render_markdown(hint.text)) for hint in hints)
 
 
-def view_solution(workbook: Workbook, problem: Problem, progress: Progress) -> SolutionView:
+def view_solution(problem: Problem, progress: Progress) -> SolutionView:
     """Return the solution if it was earned or requested twice, as the terminal does."""
-    is_open = workbook.has_solution_access(problem)
+    is_open = has_solution_access(progress)
     source = problem.read_text("solution.py") if is_open else ""
     return SolutionView(
-        html=highlight_python(source) if is_open else None,
+        html=highlight_catalogue_python(source) if is_open else None,
         source=source,
         is_requested=progress.solution_requests > 0,
         n_unused_hints=max(len(problem.hints) - progress.hints, 0),
@@ -232,21 +255,24 @@ def view_result(workbook: Workbook, submission: Submission, status: JudgingStatu
     if submission.is_finished and not status.is_active:
         stored = workbook.store.load_judgement(submission.number)
         judgement = view_judgement(stored, problem) if stored is not None else None
-    next_problem = None
+    following = None
     if submission.passed and submission.kind == "submit" and problem is not None:
-        next_problem = find_next_problem(workbook, submission.problem)
+        progress = workbook.store.load_progress()
+        following = find_next_problem(workbook, progress, submission.problem)
     return ResultView(
         slug=submission.problem,
         submission=view_submission(submission),
         status=status,
         judgement=judgement,
-        next_problem=next_problem,
+        next_problem=following,
     )
 
 
-def find_next_problem(workbook: Workbook, slug: str) -> tuple[str, str] | None:
+def find_next_problem(
+    workbook: Workbook, progress: Mapping[str, Progress], slug: str
+) -> tuple[str, str] | None:
     """Return slug and title of the problem after this one that is open and not solved."""
-    next_slug = workbook.next_slug(after=slug)
+    next_slug = next_problem(workbook.catalogue, progress, slug)
     if next_slug is None or next_slug == slug:
         return None
     return next_slug, workbook.catalogue.load_problem(next_slug).title
@@ -266,8 +292,8 @@ def diff_lines(old: str, new: str) -> tuple[DiffLine, ...]:
     [('same', 'a'), ('removed', 'b'), ('added', 'c')]
     """
     old_lines, new_lines = old.splitlines(), new.splitlines()
-    matcher = SequenceMatcher(None, old_lines, new_lines, autojunk=False)
     lines: list[DiffLine] = []
+    matcher = _LimitedMatcher(old_lines, new_lines)
     for group in matcher.get_grouped_opcodes(_CONTEXT_LINES):
         if group[0][1] or group[0][3] or lines:
             lines.append(DiffLine(kind="gap", old_number=None, new_number=None, text=""))
@@ -284,6 +310,34 @@ def diff_lines(old: str, new: str) -> tuple[DiffLine, ...]:
                 for n in range(new_start, new_stop)
             ]
     return tuple(lines)
+
+
+class _LimitedMatcher(SequenceMatcher[str]):
+    """Compares as difflib does; longer texts differ in one block."""
+
+    def __init__(self, old: Sequence[str], new: Sequence[str]) -> None:
+        super().__init__(None, old, new, autojunk=False)
+        self._old, self._new = old, new
+
+    def get_matching_blocks(self) -> list[Match]:
+        old, new = self._old, self._new
+        counts = Counter(new)
+        n_pairs = sum(count * counts[line] for line, count in Counter(old).items())
+        if len(old) + len(new) <= _MAX_COMPARED_LINES and n_pairs <= _MAX_EQUAL_PAIRS:
+            return super().get_matching_blocks()
+        n_first = _n_equal(old, new)
+        n_last = min(_n_equal(old[::-1], new[::-1]), min(len(old), len(new)) - n_first)
+        return [
+            Match(0, 0, n_first),
+            Match(len(old) - n_last, len(new) - n_last, n_last),
+            Match(len(old), len(new), 0),
+        ]
+
+
+def _n_equal(old: Sequence[str], new: Sequence[str]) -> int:
+    """Return how many lines are equal before the first that are not."""
+    pairs = enumerate(zip(old, new, strict=False))
+    return next((n for n, (a, b) in pairs if a != b), min(len(old), len(new)))
 
 
 def _same_lines(texts: Sequence[str], old_start: int, new_start: int) -> list[DiffLine]:

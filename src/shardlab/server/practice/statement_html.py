@@ -22,6 +22,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers.python import PythonConsoleLexer, PythonLexer
 
 from shardlab._text.printable import printable_lines
+from shardlab.course.devices_block import DevicesBlock, parse_devices_block
 from shardlab.course.formula import formula_mathml
 from shardlab.course.prediction import Prediction, parse_prediction
 from shardlab.course.statement_text import parse_layout_line
@@ -29,11 +30,12 @@ from shardlab.errors import LabError
 from shardlab.sharding.layout import Layout
 
 # ([name](wrong/name.py)): the wrong submission of a pitfall is for the audit, not for learners.
-_WRONG_LINK = re.compile(r"\s*\(?\[[^\]]*\]\(wrong/[^)]*\)\)?")
+# Searched in one pass: no space begins a second search, and no label or name goes on without end.
+_WRONG_LINK = re.compile(r"(?<!\s)\s*\(?\[[^\[\]]{0,200}\]\(wrong/[^()]{0,200}\)\)?")
 _WEB_LINK = re.compile(r"https?://[^\s]+", re.IGNORECASE)
 # A name of a file or an anchor: no scheme, no host, no way out of the folder.
 _RELATIVE_LINK = re.compile(r"#?[\w-][\w./#-]*")
-_MAX_LAYOUTS = 12  # of one page; each is a request
+_MAX_LAYOUTS = 12  # of one block; each is a request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +54,7 @@ class StatementHtml:
     """A statement as a sequence of HTML and questions."""
 
     blocks: tuple[Markup | PredictionBlock, ...]
-    layouts: tuple[Layout, ...]  # drawn as pictures of their own
+    pictures: tuple[Layout | DevicesBlock, ...]  # images with addresses of their own
 
     @property
     def predictions(self) -> tuple[PredictionBlock, ...]:
@@ -63,11 +65,11 @@ class StatementHtml:
 def render_statement(statement: str, picture_url: str) -> StatementHtml:
     """Return a statement without its title, which the page shows itself.
 
-    Picture n of a `layout` block has the address `picture_url` with n for `{n}`.
+    Picture n, of a `layout` or `devices` block, has the address `picture_url` with n for `{n}`.
     """
     text = _WRONG_LINK.sub("", printable_lines(statement.expandtabs(4)))
     text = re.sub(r"\A# .*\n", "", text)
-    context: dict[str, Any] = {"layouts": [], "predictions": [], "picture_url": picture_url}
+    context: dict[str, Any] = {"pictures": [], "predictions": [], "picture_url": picture_url}
     html = _markdown().render(text, context)
     # The fence rule leaves a mark where a question belongs: a form is the template's affair.
     pieces = re.split(r"<!--predict (\d+)-->\n?", html)
@@ -77,13 +79,14 @@ def render_statement(statement: str, picture_url: str) -> StatementHtml:
             blocks.append(_prediction_block(context["predictions"][int(piece) - 1], int(piece)))
         elif piece.strip():
             blocks.append(Markup(piece))
-    return StatementHtml(blocks=tuple(blocks), layouts=tuple(context["layouts"]))
+    return StatementHtml(blocks=tuple(blocks), pictures=tuple(context["pictures"]))
 
 
+@lru_cache(maxsize=512)
 def render_markdown(text: str) -> Markup:
-    """Return a short text, such as a hint, as HTML."""
+    """Return a short text of a catalogue, such as a hint, as HTML."""
     text = _WRONG_LINK.sub("", printable_lines(text))
-    context: dict[str, Any] = {"layouts": [], "predictions": [], "picture_url": ""}
+    context: dict[str, Any] = {"pictures": [], "predictions": [], "picture_url": ""}
     html = _markdown().render(text, context)
     return Markup(re.sub(r"<!--predict \d+-->\n?", "", html))
 
@@ -93,9 +96,22 @@ def highlight_python(source: str) -> Markup:
     return Markup(_highlight(printable_lines(source), "python"))
 
 
-def parse_layouts(statement: str) -> tuple[Layout, ...]:
-    """Return the layouts of a statement's pictures, in order."""
-    return render_statement(statement, "").layouts
+def highlight_python_lines(source: str) -> tuple[Markup, ...]:
+    """Return the lines of Python source as HTML; no element spans two of them."""
+    formatter = HtmlFormatter(nowrap=True)
+    code = highlight(printable_lines(source), PythonLexer(stripnl=False), formatter)
+    return tuple(Markup(line) for line in code.rstrip("\n").split("\n"))
+
+
+@lru_cache(maxsize=256)
+def highlight_catalogue_python(source: str) -> Markup:
+    """Return a source of the catalogue as HTML; what people write themselves is not cached."""
+    return highlight_python(source)
+
+
+def parse_pictures(statement: str) -> tuple[Layout | DevicesBlock, ...]:
+    """Return what the pictures of a statement show, in order."""
+    return render_statement(statement, "").pictures
 
 
 def _prediction_block(prediction: Prediction, number: int) -> PredictionBlock:
@@ -171,6 +187,8 @@ def _render_fence(
             return f'<div class="formulas">{"".join(formulas)}</div>\n'
         if language == "layout":
             return _render_layouts(text, context)
+        if language == "devices":
+            return _render_devices(text, context)
     except (ValueError, LabError):
         # Somebody's catalogue that was not audited: its source is better than an error page.
         return f"<pre><code>{escape(text)}</code></pre>\n"
@@ -188,15 +206,25 @@ def _column_step(text: str) -> int:
 
 def _render_layouts(text: str, context: dict[str, Any]) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
-    images = []
-    for line in lines[:_MAX_LAYOUTS]:
-        context["layouts"].append(parse_layout_line(line))
-        url = context["picture_url"].format(n=len(context["layouts"]))
-        # The text of the line is the description: array, spec and mesh say all that is drawn.
-        description = escape(f"Layout of {line.strip()}")
-        image = f'<img src="{escape(url)}" alt="{description}" loading="lazy">'
-        images.append(f'<a href="{escape(url)}" title="Open the picture alone">{image}</a>')
+    # The text of a line is its description: array, spec and mesh say all that is drawn.
+    images = [
+        _render_image(parse_layout_line(line), f"Layout of {line.strip()}", context)
+        for line in lines[:_MAX_LAYOUTS]
+    ]
     return f'<figure class="layout-picture">{"".join(images)}</figure>\n'
+
+
+def _render_devices(text: str, context: dict[str, Any]) -> str:
+    block = parse_devices_block(text)
+    image = _render_image(block, block.alternative, context)
+    return f'<figure class="devices-picture">{image}</figure>\n'
+
+
+def _render_image(picture: Layout | DevicesBlock, description: str, context: dict[str, Any]) -> str:
+    context["pictures"].append(picture)
+    url = escape(context["picture_url"].format(n=len(context["pictures"])))
+    image = f'<img src="{url}" alt="{escape(description)}" loading="lazy">'
+    return f'<a href="{url}" title="Open the picture alone">{image}</a>'
 
 
 def _highlight(source: str, language: str) -> str:

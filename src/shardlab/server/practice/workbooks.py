@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from fastapi import FastAPI, HTTPException, Request
 
 from shardlab.catalogue.problem import Problem
 from shardlab.catalogue.tracks import Catalogue, load_catalogue
-from shardlab.course.store import Draft, PracticeStore, Progress, Submission, open_store
+from shardlab.course.store import (
+    Draft,
+    PracticeSnapshot,
+    PracticeStore,
+    Progress,
+    Submission,
+    open_store,
+)
 from shardlab.course.workbook import Workbook
 from shardlab.errors import UnknownProblem, UnknownSubmission
 from shardlab.judge.judgement import Judgement
+from shardlab.server.html_cache import HtmlCache
 from shardlab.server.jobs.job_service import JobService
 from shardlab.server.person import Person
 from shardlab.server.person_practice_store import PersonPracticeStore
 from shardlab.server.settings import ServerSettings
+
+if TYPE_CHECKING:  # local mode never loads the services of accounts, and argon2 with them
+    from shardlab.server.people.services import People
 
 # Returns the store of a person; the second argument names a catalogue as `ProgressStore` does.
 OpenPracticeStore = Callable[[Person, str], PracticeStore]
@@ -40,6 +51,7 @@ def add_practice(app: FastAPI) -> None:
     app.state.catalogue = load_catalogue(settings.catalogue)
     # Read here, once: a page would read its problem from disk for each request.
     app.state.problems = app.state.catalogue.problems
+    app.state.html_cache = HtmlCache()
 
 
 def catalogue_key(settings: ServerSettings) -> str:
@@ -66,10 +78,22 @@ def workbook_of(request: Request) -> Workbook:
     state = request.app.state
     catalogue: Catalogue = state.catalogue
     person = person_of(request)
+    if "catalogue_id" in request.path_params:
+        return _uploaded_workbook(request, require_person(request))
     if person is None:
         return Workbook(catalogue, _NobodysStore())
     open_person_store: OpenPracticeStore = state.open_practice_store
     return Workbook(catalogue, open_person_store(person, catalogue_key(state.settings)))
+
+
+def _uploaded_workbook(request: Request, person: Person) -> Workbook:
+    """Return a person's workbook of a teacher's catalogue, which the access table lets them see."""
+    state = request.app.state
+    people: People = state.people
+    opened = people.catalogues.open_current(int(request.path_params["catalogue_id"]))
+    folder = state.settings.data_folder
+    store = PersonPracticeStore(state.database, folder, person.id, opened.key, opened.version)
+    return Workbook(opened.catalogue, store)
 
 
 def jobs_of(request: Request) -> JobService:
@@ -101,6 +125,7 @@ class _NobodysStore:
     """The store of somebody who has not signed in: everything can be read, nothing is stored."""
 
     folder = Path()
+    catalogue = ""
 
     def list_submissions(self, problem: str | None = None) -> tuple[Submission, ...]:
         return ()
@@ -134,6 +159,11 @@ class _NobodysStore:
     def save_judgement(self, number: int, judgement: Judgement) -> None:
         self._reject()
 
+    def load_snapshot(
+        self, problem: str | None = None, drafts: Sequence[str] = ()
+    ) -> PracticeSnapshot:
+        return PracticeSnapshot(progress={}, latest_problem=None)
+
     def record_start(self, problem: str, path: Path | None = None) -> None:
         self._reject()
 
@@ -144,6 +174,9 @@ class _NobodysStore:
         self._reject()
 
     def save_draft(self, problem: str, source: str) -> Draft:
+        self._reject()
+
+    def replace_draft(self, seen: Draft | None, problem: str, source: str) -> Draft | None:
         self._reject()
 
     def delete_draft(self, problem: str) -> None:

@@ -1,0 +1,1 @@
+"""Plans in processes of their own, with a time limit."""
