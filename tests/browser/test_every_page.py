@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from browser.conftest import NARROW, WIDE
+from browser.conftest import SCREENS, WIDE
 
 PAGES = {"home": "/", "layout": "/layout", "plan": "/plan"}
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
+@pytest.mark.parametrize(("viewport", "scheme"), SCREENS)
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_fits_the_screen_and_has_no_serious_fault(open_visit, name, viewport, scheme):
     visit = open_visit(viewport=viewport, scheme=scheme)

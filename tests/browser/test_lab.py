@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from browser.conftest import NARROW, WIDE, Visit
+from browser.conftest import NARROW, SCREENS, WIDE, Visit
 
 OWN_PROGRAM = """
 import jax
@@ -91,6 +91,46 @@ def test_a_skipped_collective_shows_who_waits_for_whom(open_visit):
     visit.take_screenshot("lab-deadlock")
     page.get_by_role("button", name="Restore").click()
     expect(page.get_by_text("Broken on purpose:")).to_have_count(0)
+    visit.check()
+
+
+def test_where_devices_wait_no_block_moves(open_visit):
+    visit = open_visit()
+    page = visit.open("/lab?example=deadlock_in_branch")
+    expect(page.locator(".dbg-caption")).to_contain_text("Deadlock: devices 1-3 wait at line")
+    assert page.get_by_label("Hop", exact=True).count() == 0
+    visit.check()
+
+
+def test_the_first_steps_lead_through_a_psum_and_break_it(open_visit):
+    visit = open_visit(motion="reduce")
+    page = open_lab(visit)
+    steps = page.get_by_role("navigation", name="First steps")
+    expect(steps.locator(".is-current")).to_contain_text("Go to the psum")
+    steps.get_by_role("button", name="Go to the psum").click()
+    expect(page.locator(".dbg-step-text")).to_contain_text("psum over model, line 14, before")
+    page.get_by_label("Speed").select_option("4")
+    steps.get_by_role("button", name=re.compile("Watch the blocks move")).click()
+    expect(steps.locator(".is-current")).to_contain_text("Break it")
+    steps.get_by_role("button", name=re.compile("Break it")).click()
+    page.get_by_role("button", name=re.compile("Skip the psum")).click()
+    expect(page.locator(".dbg-caption")).to_contain_text("wait at line 14")
+    expect(steps.locator(".is-done")).to_have_count(3)
+    steps.get_by_role("button", name="Close the first steps").click()
+    page.reload()
+    page.locator(".dbg-play").wait_for()
+    expect(steps).to_have_count(0)
+    visit.check()
+
+
+def test_links_open_the_lab_at_a_collective_and_at_break_it(open_visit):
+    visit = open_visit()
+    page = visit.open("/")
+    page.get_by_role("link", name=re.compile("Step through a psum.*Partial sums", re.S)).click()
+    expect(page.locator(".dbg-step-text")).to_contain_text("psum over data, line 16, before")
+    page = visit.open("/")
+    page.get_by_role("link", name=re.compile("Break it")).click()
+    expect(page.get_by_role("tab", name="Break it")).to_have_attribute("aria-selected", "true")
     visit.check()
 
 
@@ -229,8 +269,7 @@ def test_the_offline_file_steps_without_a_server(open_visit, tmp_path):
     visit.check()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
+@pytest.mark.parametrize(("viewport", "scheme"), SCREENS)
 def test_the_lab_fits_the_screen_and_has_no_serious_fault(open_visit, viewport, scheme):
     visit = open_visit(viewport=viewport, scheme=scheme)
     page = open_lab(visit)
@@ -241,6 +280,15 @@ def test_the_lab_fits_the_screen_and_has_no_serious_fault(open_visit, viewport, 
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
     assert visit.find_accessibility_faults() == []
     visit.take_screenshot(f"lab-{'wide' if viewport == WIDE else 'narrow'}-{scheme}")
+    visit.check()
+
+
+def test_a_step_scrolls_the_program_and_not_the_page(open_visit):
+    visit = open_visit(viewport=NARROW)
+    page = open_lab(visit, "?example=megatron_mlp&show=collective")
+    expect(page.locator(".dbg-step-text")).to_contain_text("psum over model, line 14, before")
+    page.keyboard.press("End")
+    assert page.evaluate("scrollY") == 0
     visit.check()
 
 

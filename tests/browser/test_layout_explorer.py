@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from browser.conftest import NARROW, WIDE
+from browser.conftest import NARROW, SCREENS, WIDE
 
 STATE = "/layout?mesh=data=2,model=4&array=bf16[4096,16384]&spec=None,model"
 
@@ -53,7 +53,8 @@ def test_typing_changes_the_pictures_without_a_request(open_visit):
     assert picture(page, 1) != before[1]
     page.fill("#mesh", "data=16,model=32")
     assert "Each of 512 devices holds bf16[256, 512]" in summary(page)
-    assert requests == []
+    # A browser loads the icon of a page when it has time for it.
+    assert [url for url in requests if "/static/mark.svg" not in url] == []
     visit.check()
 
 
@@ -211,8 +212,7 @@ def test_the_code_and_the_sliders_follow(open_visit):
         ("2-billion-devices", "mesh=x=2147483647&array=f32[2147483647]&spec=x"),
     ],
 )
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
+@pytest.mark.parametrize(("viewport", "scheme"), SCREENS)
 def test_every_kind_of_layout_fits_and_is_accessible(open_visit, name, query, scheme, viewport):
     visit, page = open_explorer(open_visit, f"/layout?{query}", scheme=scheme, viewport=viewport)
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

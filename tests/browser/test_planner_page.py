@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
+from playwright.sync_api import expect
 
-from browser.conftest import NARROW, WIDE
+from browser.conftest import SCREENS, WIDE
 
 LLAMA = (
     "/plan?model=llama3-70b&mesh=fsdp=64,tensor=8&strategy=fsdp%2Btensor&optimizer=adamw"
@@ -55,6 +56,16 @@ def test_a_pinned_plan_is_compared_and_stays_in_the_url(open_visit):
     visit.check()
 
 
+def test_a_plan_that_jax_rejects_does_not_lead_with_fits(open_visit):
+    rules = quote('[[rules]]\npath = ".*"\nspec = "tensor"\n')
+    path = f"/plan?model=llama3-8b&mesh=fsdp=8,tensor=3&rules={rules}&hardware=tpu-v5p"
+    visit, page = open_planner(open_visit, path)
+    verdict_is(page, "rejected by JAX; ")
+    assert "fails" in page.locator(".verdict").get_attribute("class")
+    assert "JAX rejects it" in page.locator(".findings").inner_text()
+    visit.check()
+
+
 def test_the_table_sorts_by_a_column(open_visit):
     visit, page = open_planner(open_visit)
     names = page.locator(".tensors tbody th code")
@@ -71,7 +82,22 @@ def test_an_error_is_explained_and_the_last_plan_stays(open_visit):
     page.fill("#mesh", "fsdp=64")
     page.locator(".message.bad").wait_for()
     assert "needs a mesh axis for its part 'tensor'" in page.locator(".message.bad").inner_text()
-    assert page.locator(".verdict").is_visible()
+    assert page.locator(".tensors").is_visible()
+    # The verdict is of the plan before, so it is not shown beside the error.
+    assert page.locator(".verdict").count() == 0
+    page.get_by_text("Below is the last plan that was possible, of llama3-70b").wait_for()
+    page.fill("#mesh", "fsdp=64,tensor=8")
+    verdict_is(page, "fits: 36.6 GB")
+
+
+def test_a_refused_upload_takes_the_verdict_of_the_plan_before_away(open_visit, tmp_path):
+    visit, page = open_planner(open_visit)
+    path = tmp_path / "own.safetensors"
+    path.write_bytes(b"no header")
+    page.locator("input[type=file]").set_input_files(path)
+    page.locator(".message.bad").wait_for()
+    assert page.locator(".verdict").count() == 0
+    visit.take_screenshot("plan-refused-upload")
 
 
 def test_an_uploaded_file_sends_its_header_alone(open_visit, tmp_path):
@@ -95,8 +121,13 @@ def test_the_ranking_of_meshes_can_be_used(open_visit):
     first = page.locator(".ranking tbody tr").first
     first.wait_for(timeout=120_000)
     mesh = first.locator("code").inner_text()
+    memory = first.locator("td.number").nth(1).inner_text()
+    expect(page.locator(".advice .note").first).to_contain_text(
+        "its own remat policy and microbatches"
+    )
     first.get_by_role("button").click()
-    verdict_is(page, "on each of 8 tpu-v5p")
+    # With the row's remat policy and microbatches the plan has the row's memory.
+    verdict_is(page, f"{memory} of 96.0 GB on each of 8 tpu-v5p")
     assert page.input_value("#mesh") == mesh
     visit.check()
 
@@ -114,8 +145,7 @@ def test_the_ranking_of_meshes_can_be_used(open_visit):
         ("pinned", LLAMA + "&pin=model%3Dllama3-8b%26mesh%3Dfsdp%3D8%26strategy%3Dfsdp"),
     ],
 )
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
+@pytest.mark.parametrize(("viewport", "scheme"), SCREENS)
 def test_every_plan_fits_the_screen_and_is_accessible(open_visit, name, path, scheme, viewport):
     visit, page = open_planner(open_visit, path, scheme=scheme, viewport=viewport)
     page.wait_for_load_state("networkidle")
