@@ -11,7 +11,7 @@ STAMP  := $(VENV)/.installed
 DOCS   := $(VENV)/.docs-installed
 PIP    := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check --constraint constraints-dev.txt
 
-.PHONY: lab tour test test-all bench lint types format docs clean conformance library-tests public-programs corpus mutants screenshots web
+.PHONY: lab tour test test-all bench lint types format docs clean conformance library-tests public-programs corpus mutants planner-accuracy screenshots web
 
 lab: $(STAMP)
 	@$(BIN)/shardlab serve $(ARGS)
@@ -64,6 +64,10 @@ corpus: $(STAMP)
 # Which mutants of each problem's reference its hidden cases kill.
 mutants: $(STAMP)
 	@$(BIN)/python -m shardlab catalogue mutants
+
+# docs/planner-accuracy.md: estimated step times beside published ones.
+planner-accuracy: $(STAMP)
+	@$(BIN)/python -m benchmarks.planner_report
 
 # The screenshots of README.md and docs/, made by the browser tests.
 screenshots: $(STAMP)

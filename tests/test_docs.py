@@ -71,7 +71,8 @@ def test_the_examples_in_docstrings_run(name):
     [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("errors/*.md"))],
     ids=lambda path: f"{path.parent.name}-{path.stem}",
 )
-def test_the_examples_in_docs_run(path):
+def test_the_examples_in_docs_run(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # some examples write the file that they read
     blocks = [block for block in FENCED.findall(path.read_text("utf-8")) if ">>>" in block]
     test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, path.name, str(path), 0)
     assert doctest.DocTestRunner().run(test).failed == 0

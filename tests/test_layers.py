@@ -45,6 +45,7 @@ LAYERS = (
 # The longest prefix that fits a module decides which third-party packages it may import.
 THIRD_PARTY = {
     "": set(),  # standard library only
+    "_files.yaml_reader": {"yaml"},
     "render": {"rich"},
     "sharding": {"rich"},
     "findings": {"rich"},
@@ -88,6 +89,7 @@ THIRD_PARTY = {
     "course": {"numpy", "rich"},
     # Pages and queues: programs run in workers, so the web process has no use for JAX.
     "server.people.passwords": {"argon2"},
+    "server.people.webauthn_responses": {"fido2"},
     "server": {
         "fastapi",
         "pydantic",

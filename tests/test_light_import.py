@@ -12,9 +12,9 @@ import shardlab
 HEAVY = ("jax", "jaxlib", "flax", "numpy", "rich", "click")
 
 
-def modules_loaded_by(code: str) -> list[str]:
-    """Return the heavy packages that `code` loads in a fresh process."""
-    check = f"{code}\nimport sys; print([name for name in {HEAVY!r} if name in sys.modules])"
+def modules_loaded_by(code: str, names: tuple[str, ...] = HEAVY) -> list[str]:
+    """Return those of the heavy packages that `code` loads in a fresh process."""
+    check = f"{code}\nimport sys; print([name for name in {names!r} if name in sys.modules])"
     process = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
     return eval(process.stdout.splitlines()[-1])
@@ -51,3 +51,40 @@ def test_an_unknown_name_is_an_attribute_error():
 @pytest.mark.parametrize("name", shardlab.__all__)
 def test_every_public_name_can_be_loaded(name):
     assert getattr(shardlab, name) is not None
+
+
+# ------------------------------------------------------------------------- databases and accounts
+
+DATABASES = ("sqlalchemy", "alembic", "argon2")
+TERMINAL_COMMANDS = [
+    ["practice", "list"],
+    ["practice", "start", "shard-map-psum"],
+    ["practice", "history"],
+    ["learn", "--once"],
+    ["plan", "llama3-8b", "--mesh", "data=8,model=8"],
+    ["layout", "8x6", "--mesh", "x=2", "--spec", "x"],
+    ["catalogue", "list"],
+    ["serve", "--help"],
+]
+
+
+@pytest.mark.parametrize("command", TERMINAL_COMMANDS, ids=" ".join)
+def test_commands_of_the_terminal_load_no_sqlalchemy(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("SHARDLAB_DATA", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    code = (
+        f"from shardlab.cli import main\ntry:\n    main({command!r})\nexcept SystemExit:\n    pass"
+    )
+    assert modules_loaded_by(code, DATABASES) == []
+
+
+def test_the_server_loads_argon2_with_accounts_only(tmp_path):
+    local = (
+        "from pathlib import Path\n"
+        "from shardlab.server.application import create_app\n"
+        "from shardlab.server.settings import ServerSettings\n"
+        f"create_app(ServerSettings(data_folder=Path({str(tmp_path)!r})))"
+    )
+    assert "argon2" not in modules_loaded_by(local, DATABASES)
+    with_accounts = local[:-2] + ", mode='accounts', secret='x' * 64))"
+    assert "argon2" in modules_loaded_by(with_accounts, DATABASES)

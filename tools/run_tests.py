@@ -35,7 +35,8 @@ TESTS_WITH_JAX = [
     "tests/test_examples.py",
     "tests/test_pytest_plugin.py",
 ]
-WORKERS = ["-n", str(max(1, min(os.cpu_count() or 1, 4)))]
+# Tests that share a fixture of their module stay together (tests/conftest.py).
+WORKERS = ["-n", str(max(1, min(os.cpu_count() or 1, 4))), "--dist", "loadgroup"]
 EVERY_TIER = ["-m", ""]  # pyproject.toml deselects `long` by default
 
 

@@ -62,10 +62,13 @@ LabError
 │  ├─ InvalidModel
 │  ├─ InvalidRules
 │  ├─ UnknownOption
-│  └─ InvalidPlan
+│  ├─ InvalidPlan
+│  ├─ PlanTimeout
+│  └─ InvalidRunConfig
 ├─ SandboxError (RuntimeError)
 │  ├─ SandboxLevelUnavailable
-│  └─ ForkServerFailed
+│  ├─ ForkServerFailed
+│  └─ ReferenceFailed
 ├─ ServerError
 │  ├─ PortInUse
 │  ├─ DatabaseUnusable
@@ -587,6 +590,18 @@ class InvalidPlan(PlanError):
     code = "plan.invalid_plan"
 
 
+class PlanTimeout(PlanError):
+    """A plan in a browser took longer than its limit."""
+
+    code = "plan.timeout"
+
+
+class InvalidRunConfig(PlanError):
+    """A training configuration of another framework cannot be read."""
+
+    code = "plan.invalid_config"
+
+
 # Sandbox: running untrusted submissions (`shardlab.sandbox`)
 
 
@@ -606,6 +621,15 @@ class ForkServerFailed(SandboxError):
     """The fork server, which preloads JAX for the worker processes, did not start."""
 
     code = "sandbox.fork_server_failed"
+
+
+class ReferenceFailed(SandboxError):
+    """The `reference.py` of an uploaded catalogue failed in its sandboxed process.
+
+    Not a `ValueError`: that is what a reference raises where a submission must raise one too.
+    """
+
+    code = "sandbox.reference_failed"
 
 
 # Server: the pages of `shardlab serve` (`shardlab.server`)

@@ -58,8 +58,9 @@ _EXPLANATIONS = {
         "write the dtype and then the sizes, such as 'f32[8,6]'; 'f32[]' is a scalar.",
     ),
     "no_mesh": (
-        "A shard_map takes its mesh from the context, but no mesh is set.",
-        "pass a mesh (mesh='data=8' or --mesh data=8), or pass mesh=... to jax.shard_map.",
+        "The program takes its mesh from the context, but no mesh is set.",
+        "pass a mesh (mesh='data=8' or --mesh data=8), or name it in the program: mesh=... of "
+        "jax.shard_map, NamedSharding(mesh, spec) in a constraint.",
     ),
     "mesh": (
         "Arrays or functions of this program are on different meshes.",

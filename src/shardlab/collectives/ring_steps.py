@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal
 
 from shardlab.collectives.wire import REDUCTIONS
 
@@ -38,6 +39,7 @@ class Send:
 
 
 RingStep = tuple[Send, ...]
+Schedule = Literal["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "pairs"]
 
 
 def ring_steps(
@@ -49,24 +51,79 @@ def ring_steps(
     """
     if group_size <= 1 and pairs is None:
         return ()
-    # The ring all-reduce of Patarasu and Yuan (2009): reduce-scatter, then all-gather.
-    if op in REDUCTIONS:
-        return (*_reduce_scatter_steps(group_size), *_all_gather_steps(group_size))
-    if op == "psum_scatter":
-        return _reduce_scatter_steps(group_size)
-    if op == "all_gather":
-        return _all_gather_steps(group_size)
-    if op == "all_to_all":
-        return _all_to_all_steps(group_size)
-    if op == "pbroadcast":
-        return tuple(
-            (Send(sender=device, receiver=device + 1, chunk=None),)
-            for device in range(group_size - 1)
-        )
     if pairs is None:
         pairs = [(device, (device + 1) % group_size) for device in range(group_size)]
-    return (
-        tuple(Send(sender=sender, receiver=receiver, chunk=None) for sender, receiver in pairs),
+    schedule = schedule_of(op)
+    n_steps = count_steps(schedule, group_size)
+    return tuple(ring_step(schedule, group_size, step, pairs) for step in range(n_steps))
+
+
+def schedule_of(op: str) -> Schedule:
+    """Return the algorithm of an operation of JAX; what is not known sends in pairs."""
+    # The ring all-reduce of Patarasu and Yuan (2009): reduce-scatter, then all-gather.
+    if op in REDUCTIONS:
+        return "all_reduce"
+    return _SCHEDULES.get(op, "pairs")
+
+
+_SCHEDULES: dict[str, Schedule] = {
+    "psum_scatter": "reduce_scatter",
+    "all_gather": "all_gather",
+    "all_to_all": "all_to_all",
+    "ragged_all_to_all": "all_to_all",
+    "pbroadcast": "broadcast",
+}
+
+
+def count_steps(schedule: Schedule, group_size: int) -> int:
+    """Return the number of steps of an algorithm.
+
+    >>> count_steps("all_reduce", 64), count_steps("all_gather", 64), count_steps("pairs", 64)
+    (126, 63, 1)
+    """
+    if schedule == "pairs":
+        return 1
+    return max(0, group_size - 1) * (2 if schedule == "all_reduce" else 1)
+
+
+def ring_step(
+    schedule: Schedule, n: int, step: int, pairs: Sequence[tuple[int, int]] = ()
+) -> RingStep:
+    """Return one step of an algorithm, the first is 0, without those before it.
+
+    >>> print(*ring_step("all_reduce", 4, 5))
+    0→1 #2 1→2 #3 2→3 #0 3→0 #1
+    """
+    if schedule == "pairs":
+        return tuple(
+            Send(sender=sender, receiver=receiver, chunk=None) for sender, receiver in pairs
+        )
+    if schedule == "broadcast":
+        return (Send(sender=step, receiver=step + 1, chunk=None),)
+    if schedule == "all_to_all":
+        # In step k each device sends to the device k positions ahead.
+        ahead = [(device + step + 1) % n for device in range(n)]
+        return tuple(
+            Send(sender=device, receiver=receiver, chunk=receiver)
+            for device, receiver in enumerate(ahead)
+        )
+    if schedule == "all_gather" or step >= n - 1:
+        # Each chunk travels once around the ring, starting at the device that has it.
+        step -= n - 1 if schedule == "all_reduce" else 0
+        return _around_ring(n, step, is_added=False)
+    # Partial sums travel around the ring; chunk i ends on device i.
+    return _around_ring(n, step + 1, is_added=True)
+
+
+def _around_ring(n: int, behind: int, *, is_added: bool) -> RingStep:
+    return tuple(
+        Send(
+            sender=device,
+            receiver=(device + 1) % n,
+            chunk=(device - behind) % n,
+            is_added=is_added,
+        )
+        for device in range(n)
     )
 
 
@@ -74,41 +131,3 @@ def chunk_fraction(op: str, group_size: int) -> Fraction:
     """Return the fraction of the operand that one chunk is."""
     is_unsplit = op in ("all_gather", "pbroadcast", "ppermute")
     return Fraction(1) if is_unsplit else Fraction(1, group_size)
-
-
-def _all_gather_steps(n: int) -> tuple[RingStep, ...]:
-    """Each chunk travels once around the ring, starting at the device that has it."""
-    return tuple(
-        tuple(
-            Send(sender=device, receiver=(device + 1) % n, chunk=(device - step) % n)
-            for device in range(n)
-        )
-        for step in range(n - 1)
-    )
-
-
-def _reduce_scatter_steps(n: int) -> tuple[RingStep, ...]:
-    """Partial sums travel around the ring; chunk i ends on device i."""
-    return tuple(
-        tuple(
-            Send(
-                sender=device,
-                receiver=(device + 1) % n,
-                chunk=(device - step - 1) % n,
-                is_added=True,
-            )
-            for device in range(n)
-        )
-        for step in range(n - 1)
-    )
-
-
-def _all_to_all_steps(n: int) -> tuple[RingStep, ...]:
-    """In step k each device sends to the device k positions ahead."""
-    return tuple(
-        tuple(
-            Send(sender=device, receiver=(device + step) % n, chunk=(device + step) % n)
-            for device in range(n)
-        )
-        for step in range(1, n)
-    )
