@@ -85,7 +85,7 @@ def test_an_error_is_explained_and_the_last_plan_stays(open_visit):
     assert page.locator(".tensors").is_visible()
     # The verdict is of the plan before, so it is not shown beside the error.
     assert page.locator(".verdict").count() == 0
-    page.get_by_text("Below is the last plan that was possible, of llama3-70b").wait_for()
+    page.get_by_text("Showing the last valid plan, of llama3-70b").wait_for()
     page.fill("#mesh", "fsdp=64,tensor=8")
     verdict_is(page, "fits: 36.6 GB")
 

@@ -38,8 +38,8 @@ def test_a_run_with_the_expected_result_has_no_verdicts():
 @pytest.mark.parametrize(
     ("got", "sentence"),
     [
-        (ROWS[:2], "has shape (2, 3), expected (8, 3): do out_specs return 1 of 4 shards?"),
-        (np.tile(ROWS, (4, 1)), "do out_specs concatenate 4 replicas over 'data'?"),
+        (ROWS[:2], "expected (8, 3): out_specs may return only one of the 4 shards."),
+        (np.tile(ROWS, (4, 1)), "out_specs may concatenate 4 replicas over 'data'."),
         (np.stack([ROWS] * 4), "is dimension 0 a stack over 'data'? Use tiled=True."),
         (ROWS[None], "dimension 0 of size 1 is too many."),
         (ROWS.T, "is it transposed?"),

@@ -157,7 +157,7 @@ def test_right_values_are_not_listed_if_something_else_fails():
     text = judgement_text(make_judgement(WRONG, counterexample=over), 80)
     assert "✓ 0" not in text
     assert (
-        "  Every device holds the right values. What fails in this case:\n"
+        "  Every device holds the correct values. What fails in this case:\n"
         "  COMM: 2 psum of 4 B; budget 1.\n"
     ) in text
 

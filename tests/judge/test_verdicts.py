@@ -123,7 +123,7 @@ WRONG = [
             "lambda: jnp.arange(n // mesh.shape[a], dtype=jnp.int32)", "()", "P(a)", arguments=""
         ),
         {},
-        "right in the first of 2 shards over 'data'",
+        "correct in the first of 2 shards over 'data' and incorrect in the other:",
     ),
     (
         "WA bias_n_times",
@@ -192,7 +192,7 @@ WRONG = [
         "doubled",
         shard_map_body("lambda y: 2 * y", out_specs="P()", options=UNCHECKED),
         {},
-        "result has shape (3, 3), expected (6, 3): do out_specs return 1 of 2 shards?",
+        "result has shape (3, 3), expected (6, 3): out_specs may return only one of the 2 shards.",
     ),
     ("SHAPE", "total", "\n    jnp.sum(x)", {}, "returned None"),
     ("DTYPE", "total", "\n    return jnp.sum(x).astype(jnp.int32)", {}, "int32, expected float32"),

@@ -36,9 +36,9 @@ FIXES = {
     "and pmean for means over equal counts.",
     "shards_permuted": "compare the order of mesh axes in in_specs and out_specs, and the "
     "(source, destination) pairs of a ppermute.",
-    "only_shard_0": "indices into the full array need an offset on each device, "
-    "jax.lax.axis_index('{axis}') * (local size); running sums and rows of a neighbor need "
-    "the values of the devices before.",
+    "only_shard_0": "check what depends on the position along {axes}: an index into the full array "
+    "is the local one plus jax.lax.axis_index('{axis}') * (local size), a value needs no such "
+    "offset, and running sums and rows of a neighbor need the values of the devices before.",
     "bias_n_times": "add it after the psum over {axes}, so that it is counted once.",
     "gradient_scaled_by_n": "sum each gradient over {axes} exactly once. With check_vma=True JAX "
     "inserts that sum; with check_vma=False or in a custom_vjp look for a psum that is missing, "

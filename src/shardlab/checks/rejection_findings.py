@@ -93,7 +93,7 @@ _EXPLANATIONS = {
     ),
     "other": (
         "JAX rejects the program while tracing it.",
-        "see JAX's message above; shardlab has no explanation for it.",
+        "JAX's message above names the operation and the line to change.",
     ),
 }
 

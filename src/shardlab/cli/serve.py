@@ -10,7 +10,7 @@ from shardlab.server.settings import DEFAULT_PORT
 
 _HELP = """Start shardlab's pages and open them in the browser.
 
-    Only this machine can reach them, and there is no sign-in. Ctrl-C ends the server.
+    Only this machine can reach them, and there is no sign-in. Ctrl-C stops the server.
 
     With --accounts people sign up and sign in, teachers have classes, and other machines can be
     served. That needs a secret, and a machine that confines submissions at level A:

@@ -53,7 +53,7 @@ def _is_right(output: Mapping[str, Any]) -> bool:
 def _verdict_summary(case: CaseResult, width: int) -> Iterator[Line]:
     """Yield what fails if all values are right: a table of them would show nothing."""
     yield []
-    yield from _wrap_lines("Every device holds the right values. What fails in this case:", width)
+    yield from _wrap_lines("Every device holds the correct values. What fails in this case:", width)
     for verdict in case.verdicts:
         yield from _wrap_lines(printable_text(f"{verdict.code}: {verdict.what}"), width)
 

@@ -80,7 +80,7 @@ def _draw_sentence(
 
 def _draw_verdicts(canvas: SvgCanvas, data: Mapping[str, Any], y: float) -> float:
     if data["is_right_everywhere"]:
-        y = _draw_sentence(canvas, "Every device holds the right values. What fails:", y)
+        y = _draw_sentence(canvas, "Every device holds the correct values. What fails:", y)
     for verdict in data["verdicts"]:
         y = _draw_sentence(canvas, f"{verdict['code']}: {verdict['what']}", y, is_wrong=True)
     return y + LINE_HEIGHT * 0.8

@@ -119,7 +119,7 @@ def _accepted_text(cases: Sequence[CaseResult]) -> str:
     """Return what an accepted submission has shown: on how many meshes, and its communication."""
     meshes = {case.name for case in cases if case.mesh and not case.is_simulated}
     if not meshes:
-        return f"Right in {len(cases)} cases."
+        return f"All {len(cases)} cases passed."
     # The parts of a problem are often simulated on the same meshes.
     simulated = list(dict.fromkeys(case.mesh for case in cases if case.is_simulated))
     text = f"Same result on {len(meshes)} mesh{'es' * (len(meshes) > 1)}"

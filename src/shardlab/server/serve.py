@@ -84,7 +84,7 @@ def run_server(settings: ServerSettings, listener: socket.socket, *, opens_brows
         server_header=False,
     )
     listening = "" if settings.public_url == settings.url else f", listening on {settings.url}"
-    click.echo(f"shardlab is at {settings.public_url}{listening} (Ctrl-C ends it)")
+    click.echo(f"shardlab is at {settings.public_url}{listening} (Ctrl-C stops it)")
     if opens_browser:
         threading.Thread(target=_open_browser, args=(settings.url,), daemon=True).start()
     # uvicorn raises the signal again after the orderly end; for a server Ctrl-C is no error.

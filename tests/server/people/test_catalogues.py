@@ -201,7 +201,7 @@ def test_only_what_passed_its_audit_is_seen(server):
     response = teacher.send_json("PUT", path)
     assert response.status_code == 422
     assert "passed its audit" in response.json()["error"]["message"]
-    # Not even its teacher practises with it.
+    # Not even its teacher practices with it.
     assert teacher.get(f"/catalogues/{catalogue}/practice").status_code == 404
     server.people.catalogues.finish_audit(
         version["id"], [AuditFault(problem="", rule="problem", message="x")]

@@ -56,7 +56,7 @@ export function Planner({ choices, firstPlan }: Properties) {
             <div class="verdict-row">
               {problem ? (
                 // Not a verdict: it is not about what the fields say now.
-                <p class="muted">Below is the last plan that was possible, of {plan.model} on {plan.n_devices.toLocaleString("en-US")} devices.</p>
+                <p class="muted">Showing the last valid plan, of {plan.model} on {plan.n_devices.toLocaleString("en-US")} devices.</p>
               ) : (
                 <p class={`verdict ${!plan.ok || plan.fits === false ? "fails" : plan.fits ? "fits" : ""}`} role="status">
                   {plan.headline}

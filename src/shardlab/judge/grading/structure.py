@@ -52,7 +52,7 @@ def shape_verdict(name: str, actual: Shape, expected: Shape, mesh: Mesh | None) 
 
     >>> print(shape_verdict("result", (8, 4), (32, 4), Mesh(data=4)))
     SHAPE: wrong structure or shape
-      result has shape (8, 4), expected (32, 4): do out_specs return 1 of 4 shards?
+      result has shape (8, 4), expected (32, 4): out_specs may return only one of the 4 shards.
     """
     guess = _guess_mistake(actual, expected, mesh) if mesh else ""
     return Verdict(
@@ -74,9 +74,9 @@ def _guess_mistake(actual: Shape, expected: Shape, mesh: Mesh) -> str:
         axes = " and ".join(map(repr, names))
         for dim in range(len(expected)):
             if actual == _scale_dim(expected, dim, 1, n):
-                return f"do out_specs return 1 of {n} shards?"
+                return f"out_specs may return only one of the {n} shards."
             if actual == _scale_dim(expected, dim, n, 1):
-                return f"do out_specs concatenate {n} replicas over {axes}?"
+                return f"out_specs may concatenate {n} replicas over {axes}."
         for dim in range(len(actual)):
             if actual[dim] == n and actual[:dim] + actual[dim + 1 :] == expected:
                 return f"is dimension {dim} a stack over {axes}? Use tiled=True."

@@ -247,9 +247,10 @@ def _find_moves(evidence: Evidence, n: int) -> list[tuple[int, int]]:
 
 
 def _first_shard_sentence(evidence: Evidence, cause: Cause, n: int, axes: str) -> str:
+    others = "others" if n > 2 else "other"
     return (
-        f"{evidence.name} is right in the first of {n} shards over {axes} and wrong in the others: "
-        f"{_first_wrong(evidence)}."
+        f"{evidence.name} is correct in the first of {n} shards over {axes} and incorrect in the "
+        f"{others}: {_first_wrong(evidence)}."
     )
 
 

@@ -90,7 +90,7 @@ class CatalogueSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadableCatalogue:
-    """A catalogue that a person can practise with."""
+    """A catalogue that a person can practice with."""
 
     id: int
     title: str
@@ -274,11 +274,11 @@ class Catalogues:
     # ------------------------------------------------------------------------------- practising
 
     def is_reader(self, catalogue_id: int, person: Person) -> bool:
-        """Return whether a person can practise with a catalogue: its teacher, members, admins."""
+        """Return whether a person can practice with a catalogue: its teacher, members, admins."""
         return any(row.id == catalogue_id for row in self.list_readable(person))
 
     def list_readable(self, person: Person) -> tuple[ReadableCatalogue, ...]:
-        """Return the catalogues that passed an audit, and that the person can practise with."""
+        """Return the catalogues that passed an audit, and that the person can practice with."""
         has_passed = (
             select(CatalogueVersionRow.id)
             .where(

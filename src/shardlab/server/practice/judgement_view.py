@@ -84,8 +84,12 @@ class PartView:
         return sum(rung.state == "passed" for rung in self.rungs)
 
     @property
+    def n_failed(self) -> int:
+        return sum(rung.state == "failed" for rung in self.rungs)
+
+    @property
     def tone(self) -> str:
-        if any(rung.state == "failed" for rung in self.rungs):
+        if self.n_failed:
             return "bad"
         return "good" if self.n_passed == len(self.rungs) else ""
 
