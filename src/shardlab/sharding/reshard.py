@@ -22,7 +22,14 @@ from shardlab.errors import LayoutMismatch
 from shardlab.sharding.layout import Layout, layout
 from shardlab.sharding.reshard_search import Edge, ReshardProblem, find_cheapest_path
 from shardlab.sharding.spec import Spec
-from shardlab.sharding.sub_axes import Assignment, SubAxes, merge_axes, split_axes, split_mesh
+from shardlab.sharding.sub_axes import (
+    Assignment,
+    SubAxes,
+    merge_axes,
+    parent_axis,
+    split_axes,
+    split_mesh,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +50,13 @@ class ReshardStep:
     n_senders: int
     dim: int | None = None
     to_dim: int | None = None
+
+    @property
+    def hues(self) -> dict[str, int]:
+        """The position in the palette of each mesh axis; sub-axes have that of their axis."""
+        axes = dict.fromkeys(map(parent_axis, self.before.mesh.axis_names))
+        positions = {name: position for position, name in enumerate(axes)}
+        return {name: positions[parent_axis(name)] for name in self.before.mesh.axis_names}
 
     @property
     def group_size(self) -> int:
@@ -198,7 +212,7 @@ def _check_same_array(before: Layout, after: Layout) -> None:
 _COST_RULES = {
     "all_gather": "(g-1)/g of the gathered shard",
     "all_to_all": "(g-1)/g of its shard",
-    "collective_permute": "its shard",
+    "collective_permute": "a full shard",
 }
 
 
@@ -223,11 +237,21 @@ def _reshard_lines(before: Layout, after: Layout, steps: Sequence[ReshardStep]) 
         yield f"  {number}. {step.kind} over {names}: {step.before.spec} -> {step.after.spec}"
         yield f"     {_cost_text(step)}"
     if len(steps) > 1:
-        total = sum(step.total_sent_bytes for step in steps)
-        per_device = sum(step.sent_bytes for step in steps)
-        most = "at most " if any(step.n_senders < step.before.n_devices for step in steps) else ""
-        per_device_text = f"each device sends {most}{bytes_text(per_device)}"
-        yield f"  total: {per_device_text}, all devices {bytes_text(total)}"
+        yield f"  total: {sent_text(steps)}"
+    split = {name for step in steps for name in step.mesh_axes if parent_axis(name) != name}
+    if split:
+        sub_axis = min(split)
+        axis = parent_axis(sub_axis)
+        yield f"  {sub_axis} is a sub-axis: a factor of mesh axis {axis!r}, as XLA writes it"
+
+
+def sent_text(steps: Sequence[ReshardStep]) -> str:
+    """Return what a sequence of steps sends, for one device and for all devices together."""
+    total = sum(step.total_sent_bytes for step in steps)
+    per_device = sum(step.sent_bytes for step in steps)
+    is_uneven = per_device * steps[0].before.n_devices != total
+    most = "at most " if is_uneven else ""
+    return f"each device sends {most}{bytes_text(per_device)}, all together {bytes_text(total)}"
 
 
 def _cost_text(step: ReshardStep) -> str:

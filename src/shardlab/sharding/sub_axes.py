@@ -15,12 +15,14 @@ needs a shard of twice the size: 'data:(2)2' is gathered, and 'data:(1)2' change
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from shardlab.sharding.mesh import Mesh
 
 Assignment = tuple[tuple[str, ...], ...]  # the mesh axes of each dimension, major first
+_SUB_AXIS = re.compile(r":\(\d+\)\d+$")
 SubAxes = tuple[tuple[str, int], ...]  # names and sizes, major first
 
 
@@ -99,3 +101,12 @@ def merge_axes(names: tuple[str, ...], factors: SubAxes, axis: str) -> tuple[str
     if names[first : first + len(parts)] != parts:
         return None
     return (*names[:first], axis, *names[first + len(parts) :])
+
+
+def parent_axis(name: str) -> str:
+    """Return the mesh axis that a sub-axis is a factor of, or the name of a full axis.
+
+    >>> parent_axis("data:(2)2"), parent_axis("data")
+    ('data', 'data')
+    """
+    return _SUB_AXIS.sub("", name)
