@@ -170,12 +170,9 @@ def transfer_weights(
     source_bytes = sum(t.n_tensors * t.transfer.before.bytes_per_device for t in tensors)
     target_bytes = sum(t.n_tensors * t.transfer.after.bytes_per_device for t in tensors)
     chip = None if hardware is None else parse_hardware(hardware)
-    resident = {
-        device: (device in set_of_sources) * source_bytes
-        + (device in set_of_targets) * target_bytes
-        for set_of_sources, set_of_targets in [({*source_mesh.devices}, {*target_mesh.devices})]
-        for device in set_of_sources | set_of_targets
-    }
+    resident = dict.fromkeys(source_mesh.devices, source_bytes)
+    for device in target_mesh.devices:
+        resident[device] = resident.get(device, 0) + target_bytes
     return WeightTransfer(
         model=source.model,
         source_mesh=source_mesh,

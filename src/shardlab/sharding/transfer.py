@@ -23,6 +23,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
+from shardlab._text.units import bytes_text, count_text
 from shardlab.errors import LayoutMismatch, TooManyDevices
 from shardlab.sharding.layout import Layout
 from shardlab.sharding.mesh import Mesh
@@ -252,6 +253,27 @@ def _check_same_array(before: Layout, after: Layout) -> None:
                 where=f"from {before.spec} on {before.mesh} to {after.spec} on {after.mesh}",
                 fix="reduce it first (psum or psum_scatter), then transfer the result.",
             )
+
+
+def transfer_text(moved: Transfer) -> str:
+    """Return what travels, from whom to whom, in lines of text."""
+    before, after = moved.before, moved.after
+    fewest, most = moved.senders_per_receiver
+    senders = f"{most}" if fewest == most else f"{fewest} to {most}"
+    lines = [f"From {before.spec} on {before.mesh} to {after.spec} on {after.mesh}"]
+    if moved.total_bytes:
+        sent, received = bytes_text(moved.max_sent_bytes), bytes_text(moved.max_received_bytes)
+        lines += [
+            f"  total: {bytes_text(moved.total_bytes)} travel between devices",
+            f"  {count_text(len(moved.sent_bytes), 'device')} send, at most {sent} each",
+            f"  {count_text(len(moved.received_bytes), 'device')} receive, at most {received} each,"
+            f" from {senders} devices",
+        ]
+    else:
+        lines.append("  no communication: each device already holds its shard")
+    pieces = count_text(moved.n_pieces, "piece")
+    lines.append(f"  checked: every element arrives exactly once ({pieces})")
+    return "\n".join(lines)
 
 
 def separate_mesh(mesh: Mesh, first_id: int) -> Mesh:
