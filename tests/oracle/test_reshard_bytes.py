@@ -31,3 +31,10 @@ def test_no_reshard_sends_more_bytes_than_xla(n_cases):
     # XLA gathers the full array where it finds no other way, so some of our sequences send less.
     n_equal = sum(result["total"] == result["xla_total"] for result in results)
     assert n_cases / 2 < n_equal < len(results)
+
+
+def test_transfers_between_two_meshes_give_the_shards_of_device_put():
+    oracle = ORACLE.with_name("transfer_oracle.py")
+    process = subprocess.run([sys.executable, str(oracle)], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr[-4000:]
+    assert process.stdout == "60\n"
