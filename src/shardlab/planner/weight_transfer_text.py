@@ -53,7 +53,7 @@ def _memory_lines(memory: ChunkedMemory) -> tuple[str, ...]:
         else:
             lines.append(
                 f"in chunks of {bytes_text(memory.chunk_bytes)}: at most "
-                f"{bytes_text(memory.chunked_bytes)}, below {limit}, in "
+                f"{bytes_text(memory.chunked_bytes)}, within the limit of {limit}, in "
                 f"{count_text(memory.n_rounds, 'round')}"
             )
     return tuple(lines)
@@ -61,7 +61,7 @@ def _memory_lines(memory: ChunkedMemory) -> tuple[str, ...]:
 
 def _time_lines(time: TransferTime) -> tuple[str, ...]:
     return (
-        f"at least {seconds_text(time.seconds)} on {time.hardware}: {time.formula}",
+        f"about {seconds_text(time.seconds)} on {time.hardware}: {time.formula}",
         *(f"{figure.name} = {figure.value:.3g} ({figure.source})" for figure in time.figures),
         "at peak bandwidth, without protocol overhead",
     )
