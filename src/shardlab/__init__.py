@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from shardlab.planner.make_plan import plan as plan
     from shardlab.planner.memory.workload import Workload as Workload
     from shardlab.planner.snapshots.saved_plan import load_plan as load_plan
+    from shardlab.planner.weight_transfer import transfer_weights as transfer_weights
     from shardlab.recording.record_program import record as record
     from shardlab.recording.recording import Recording as Recording
     from shardlab.recording.recording import load_recording as load_recording
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from shardlab.sharding.reshard import reshard as reshard
     from shardlab.sharding.spec import Spec as Spec
     from shardlab.sharding.spec import parse_spec as parse_spec
+    from shardlab.sharding.transfer import transfer as transfer
     from shardlab.simulator.interpreter.replicas import ReplicasDiffer as ReplicasDiffer
     from shardlab.simulator.peek import forget_peeks as forget_peeks
     from shardlab.simulator.peek import peek as peek
@@ -66,6 +68,8 @@ _HOMES = {
     "shards": "shardlab.simulator.shards",
     "simulated": "shardlab.simulator.simulated_mode",
     "trace": "shardlab.analysis.trace_and_check",
+    "transfer": "shardlab.sharding.transfer",
+    "transfer_weights": "shardlab.planner.weight_transfer",
 }
 
 __all__ = ["__version__", *_HOMES]

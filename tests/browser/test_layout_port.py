@@ -134,7 +134,8 @@ def describe_device(source: Layout, device: int) -> dict[str, Any]:
 
 
 def describe_step(step: ReshardStep) -> dict[str, Any]:
-    return {**step.to_json(), "sent_bytes": str(step.sent_bytes), "cost": _cost_text(step)}
+    texts = {"sent_bytes": str(step.sent_bytes), "total_sent_bytes": str(step.total_sent_bytes)}
+    return {**step.to_json(), **texts, "cost": _cost_text(step)}
 
 
 def all_cases() -> list[dict[str, Any]]:
@@ -164,6 +165,9 @@ EDGE_CASES = [
     edge_case("d=1", "999960:int8"),
     edge_case("a=2,b=2,c=2,d=2", "64x64x64", "(a,b),c,d", "d,(b,a),c"),
     edge_case("a=2,b=2,c=2,d=2,e=2", "64x64x64", "(a,b),(c,e),d", "d,(b,a),(e,c)"),
+    edge_case("a=4,b=2", "256x128", "a", "b"),
+    edge_case("a=2,b=3", "36x36", "a", "b"),
+    edge_case("a=8,b=2,c=4", "64x64x64", "(a,b),c", "c,None,(b,a)"),
     edge_case("data=2", "4x4:f33"),
     edge_case("data=2", "8" * 20 + "x" + "9" * 60 + "q"),
     edge_case("data=2," + "model" * 60, "8"),

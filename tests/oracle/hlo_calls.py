@@ -110,10 +110,8 @@ def _bytes(n_bits: int) -> int:
 
 
 def _groups(rest: str) -> list[tuple[int, ...]]:
-    if match := re.search(r"replica_groups=mesh\[([^\]]*)\] ?\{([^}]*)\}", rest):
-        sizes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", match[1])}
-        used = re.findall(r"'([^']+)'", match[2])
-        return groups_along(sizes, used)
+    if match := re.search(_ORDERED_MESH, rest):
+        return _sub_axis_groups(*match.groups())
     if match := re.search(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", rest):
         shape, base = ([int(n) for n in match[i].split(",")] for i in (1, 2))
         ids = np.arange(math.prod(base)).reshape(base)
@@ -122,6 +120,29 @@ def _groups(rest: str) -> list[tuple[int, ...]]:
     if match := re.search(r"replica_groups=\{((?:\{[\d,]*\},?)*)\}", rest):
         return _lists(match[1]) or [tuple(range(N_DEVICES))]
     return [()]  # a spelling that only the partitioner uses, for calls of its own
+
+
+_ORDERED_MESH = (
+    r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(\[([\d,]+)\]T\(([\d,]+)\)\))? "
+    r"\{([^}]*)\}"
+)
+
+
+def _sub_axis_groups(axes: str, base: str, order: str, used: str) -> list[tuple[int, ...]]:
+    """Return the groups of `mesh['a'=4], device_ids=([2,2]T(1,0)) {'a':(1)2}`."""
+    sizes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", axes)}
+    ids = np.arange(math.prod(sizes.values()))
+    if base:
+        shape, axes_order = ([int(n) for n in text.split(",")] for text in (base, order))
+        ids = ids.reshape(shape).transpose(axes_order)
+    parts: dict[str, int] = {}
+    names = []
+    for name, size in sizes.items():
+        match = re.search(rf"'{re.escape(name)}'(?::\((\d+)\)(\d+))?", used)
+        before, length = (int(match[1]), int(match[2])) if match and match[1] else (1, size)
+        parts |= {f"{name}<": before, name: length, f"{name}>": size // before // length}
+        names += [name] if match else []
+    return [tuple(int(ids.flat[n]) for n in group) for group in groups_along(parts, names)]
 
 
 def _lists(text: str) -> list[tuple[int, ...]]:

@@ -11,10 +11,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from shardlab.errors import LayoutMismatch
+from shardlab.sharding import reshard_search
 from shardlab.sharding.layout import Layout, layout
 from shardlab.sharding.reshard import ReshardStep, reshard
 
 MESH = "data=2,model=4"
+SIX = "a=2,b=2,c=2,d=2,e=2,f=2"
 
 
 def steps(shape, before, after, mesh=MESH, dtype="float32"):
@@ -50,12 +52,25 @@ def test_swapping_mesh_axes_of_equal_size_permutes_full_shards():
     assert steps((8, 6), "a", "b", "a=2,b=2") == [("collective_permute", ("a", "b"), 96)]
 
 
-def test_slicing_first_makes_a_change_of_mesh_axis_cheaper():
-    # Through (a,b) -> (b,a) each device sends half of what gathering 'a' first would cost.
-    path = steps((8,), "a", "b", "a=2,b=4")
-    assert [kind for kind, _, _ in path] == ["slice", "collective_permute", "all_gather"]
-    assert sum(sent for _, _, sent in path) == 8
-    assert layout((8,), "a", "a=2,b=4").bytes_per_device == 16  # what the gather would send
+def test_slicing_over_a_sub_axis_first_makes_a_change_of_mesh_axis_cheaper():
+    # 'b' is split into 2 x 2: its minor half slices for free, its major half swaps with 'a'.
+    slicing, permuting = reshard(layout((8,), "a", "a=2,b=4"), layout((8,), "b", "a=2,b=4"))
+    assert (slicing.kind, slicing.mesh_axes) == ("slice", ("b:(2)2",))
+    assert (permuting.kind, permuting.mesh_axes) == ("collective_permute", ("a", "b:(1)2"))
+    assert (permuting.sent_bytes, permuting.n_senders) == (8, 4)
+    assert str(permuting.after.spec) == "P(('b:(1)2', 'b:(2)2'))"
+    assert permuting.senders_text() == "4 of 8 devices send"
+    assert layout((8,), "a", "a=2,b=4").bytes_per_device == 16  # what a gather would send
+
+
+def test_a_mesh_axis_is_split_only_in_the_steps_that_need_it():
+    # XLA sends 393,216 bytes per device here too; a search over full mesh axes finds 491,520.
+    exchanging, permuting = reshard(
+        layout((1024, 512), "a,b", "a=4,b=2"), layout((1024, 512), "b,a", "a=4,b=2")
+    )
+    assert (exchanging.kind, exchanging.mesh_axes) == ("all_to_all", ("a:(2)2",))
+    assert (permuting.kind, permuting.mesh_axes) == ("collective_permute", ("a:(1)2", "b"))
+    assert exchanging.sent_bytes + permuting.sent_bytes == 393_216
 
 
 def test_mesh_axes_of_size_one_need_no_step():
@@ -72,10 +87,22 @@ def test_packed_int4_sends_half_a_byte_for_each_element():
     assert steps((8, 16), "None,model", "", dtype="int4") == [("all_gather", ("model",), 48)]
 
 
-def test_many_changing_mesh_axes_gather_then_slice_without_a_search():
-    mesh = "a=2,b=2,c=2,d=2,e=2,f=2"
-    before = layout((64, 64), "(a,b,c,d,e,f)", mesh)
-    after = layout((64, 64), "None,(f,e,d,c,b,a)", mesh)
+def test_six_mesh_axes_that_all_move_take_two_collectives():
+    before, after = (
+        layout((64, 64), "(a,b,c,d,e,f)", SIX),
+        layout((64, 64), "None,(f,e,d,c,b,a)", SIX),
+    )
+    path = reshard(before, after)
+    assert [step.kind for step in path] == ["all_to_all", "collective_permute"]
+    replay(before, path, after)
+
+
+def test_without_a_search_what_differs_is_gathered_then_sliced(monkeypatch):
+    monkeypatch.setattr(reshard_search, "_MAX_EXPANSIONS", 0)
+    before, after = (
+        layout((64, 64), "(a,b,c,d,e,f)", SIX),
+        layout((64, 64), "None,(f,e,d,c,b,a)", SIX),
+    )
     path = reshard(before, after)
     assert [step.kind for step in path] == ["all_gather", "slice"]
     replay(before, path, after)
@@ -128,7 +155,11 @@ def replay(before: Layout, steps: tuple[ReshardStep, ...], after: Layout) -> Non
     contents = {device: cells(before, device) for device in devices}
     for step in steps:
         assert contents == {device: cells(step.before, device) for device in devices}
-        contents = {device: receive(step, device, contents) for device in devices}
+        received = {device: receive(step, device, contents) for device in devices}
+        # On a ring a device receives as much as it sends; all bytes that arrive are new to it.
+        new_cells = sum(len(received[device] - contents[device]) for device in devices)
+        assert step.total_sent_bytes == new_cells * step.before.dtype.bits // 8
+        contents = received
     assert contents == {device: cells(after, device) for device in devices}
 
 

@@ -23,6 +23,7 @@ _COMMANDS = {
     "layout": "shardlab.cli.layout",
     "plan": "shardlab.cli.plan",
     "advise": "shardlab.cli.advise",
+    "reshard": "shardlab.cli.reshard",
     "run": "shardlab.cli.run",
     "trace": "shardlab.cli.trace",
     "check": "shardlab.cli.check",

@@ -38,6 +38,13 @@ if TYPE_CHECKING:
     shell_complete=complete_spec,
     help="Also show this spec, and the collectives that reshard the array to it.",
 )
+@click.option(
+    "--to-mesh",
+    metavar="AXES",
+    shell_complete=complete_mesh,
+    help="The mesh of --to, if it is another one: who sends which bytes to whom.",
+)
+@click.option("--separate", is_flag=True, help="The devices of --to-mesh are not those of --mesh.")
 @click.option("--device", metavar="ID", help="Only this device, by id (5) or coordinate (1,1).")
 @json_option
 @output_option("--svg", "svg_file", "the picture as SVG")
@@ -46,6 +53,8 @@ def command(
     mesh: str,
     spec: str,
     target_spec: str | None,
+    to_mesh: str | None,
+    separate: bool,
     device: str | None,
     json_file: str | None,
     svg_file: str | None,
@@ -55,6 +64,7 @@ def command(
     \b
     shardlab layout 4096x16384:bf16 --spec None,model --mesh data=2,model=4
     shardlab layout 'f32[512,512]' --spec data --to None,data --mesh data=8
+    shardlab layout 512x512 --spec fsdp --mesh fsdp=8 --to None,tensor --to-mesh tensor=4 --separate
     """
     from shardlab.cli.outputs import check_destinations, to_json_text, write_outputs
     from shardlab.sharding.layout import layout
@@ -68,6 +78,11 @@ def command(
     source = layout(shape, spec, mesh, dtype)
     device_id = None if device is None else _device_id(source, parse_device(device))
     target, steps = None, None
+    if to_mesh is not None:
+        if svg_file is not None or device is not None:
+            raise click.UsageError("--to-mesh has no picture or single device; use --json.")
+        _show_transfer(source, target_spec or "", to_mesh, separate, json_file)
+        return
     if target_spec is not None:
         target = layout(shape, target_spec, mesh, dtype)
         steps = reshard(source, target)
@@ -93,6 +108,32 @@ def command(
         elif device_id is not None:
             click.echo()
             _print_device(target, device_id)
+
+
+def _show_transfer(
+    source: Layout, target_spec: str, to_mesh: str, is_separate: bool, json_file: str | None
+) -> None:
+    """Print or write the transfer of the array to another mesh."""
+    from shardlab.cli.outputs import to_json_text, write_outputs
+    from shardlab.sharding.layout import layout
+    from shardlab.sharding.mesh import parse_mesh
+    from shardlab.sharding.transfer import separate_mesh, transfer, transfer_text
+
+    mesh = parse_mesh(to_mesh)
+    if is_separate:
+        mesh = separate_mesh(mesh, source.n_devices)
+    target = layout(source.shape, target_spec, mesh, source.dtype)
+    moved = transfer(source, target)
+
+    def json_text() -> str:
+        data = {**source.to_json(), "to": target.to_json(), "transfer": moved.to_json()}
+        return to_json_text(data)
+
+    if write_outputs({"--json": (json_file, json_text)}):
+        return
+    _print_picture(source)
+    click.echo(f"\n{transfer_text(moved)}\n")
+    _print_picture(target)
 
 
 def _layout_svg(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardlab._text.units import bytes_text
-from shardlab.render.palette import FAINT, PANEL, Color
-from shardlab.render.picture import AxisKey, Grid, Paint, Picture, mesh_paint
+from shardlab.render.palette import FAINT, PANEL, Color, axis_shade
+from shardlab.render.picture import AxisKey, Grid, Paint, Picture
 from shardlab.render.svg import arrange_panels, draw_legend, draw_panel, measure_grid
 from shardlab.render.svg_block import draw_block, measure_block
 from shardlab.render.svg_marks import LINE_HEIGHT, MARGIN, SMALL_SIZE, Box, SvgCanvas, draw_title
@@ -15,7 +15,7 @@ from shardlab.render.text_width import wrap_to_width
 from shardlab.sharding.layout import Layout
 from shardlab.sharding.layout_picture import array_text, axis_keys
 from shardlab.sharding.layout_render import page_picture
-from shardlab.sharding.reshard import ReshardStep, reshard_text
+from shardlab.sharding.reshard import ReshardStep, reshard_text, sent_text
 
 _STEP_WIDTH = 236.0  # pixels of the column of collectives
 _RING_RADIUS = 30.0
@@ -52,8 +52,7 @@ def reshard_svg(before: Layout, after: Layout, steps: Sequence[ReshardStep]) -> 
 def _summary(steps: Sequence[ReshardStep]) -> str:
     if not steps:
         return "no communication: each device already holds its shard"
-    total = sum(step.sent_bytes for step in steps)
-    return f"each device sends {bytes_text(total)}" if total else "free: nothing is sent"
+    return sent_text(steps) if any(step.sent_bytes for step in steps) else "free: nothing is sent"
 
 
 def _role_changes(before: Layout, after: Layout) -> tuple[AxisKey, ...]:
@@ -183,7 +182,7 @@ def _draw_step(canvas: SvgCanvas, step: ReshardStep, number: int, x: float, y: f
 def _cost_line(step: ReshardStep) -> str:
     dims = "" if step.dim is None else f"dim {step.dim}"
     dims += "" if step.to_dim is None else f" → dim {step.to_dim}"
-    cost = f"each device sends {bytes_text(step.sent_bytes)}" if step.sent_bytes else "free"
+    cost = f"{step.senders_text()} {bytes_text(step.sent_bytes)}" if step.sent_bytes else "free"
     return f"{dims}: {cost}" if dims else cost
 
 
@@ -196,21 +195,21 @@ def _groups_line(step: ReshardStep) -> str:
 
 
 def _axis_colors(step: ReshardStep) -> list[Color]:
-    sizes = step.before.mesh.axis_sizes
-    axes = [step.before.mesh.axis_names.index(name) for name in step.mesh_axes]
-    return [mesh_paint(sizes, {axis: sizes[axis] - 1}).colors[0] for axis in axes]
+    sizes = step.before.mesh.shape
+    return [axis_shade(step.hues[name], sizes[name] - 1, sizes[name]) for name in step.mesh_axes]
 
 
 def _group_paints(step: ReshardStep) -> list[Paint]:
     """Return the paints of the devices of one group, the last mesh axis fastest."""
-    mesh = step.before.mesh
-    axes = [mesh.axis_names.index(name) for name in step.mesh_axes]
+    sizes = step.before.mesh.shape
     paints = []
     for member in range(step.group_size):
-        steps, rest = {}, member
-        for axis in reversed(axes):
-            rest, steps[axis] = divmod(rest, mesh.axis_sizes[axis])
-        paints.append(mesh_paint(mesh.axis_sizes, steps))
+        colors: list[Color] = []
+        rest = member
+        for name in reversed(step.mesh_axes):
+            rest, coordinate = divmod(rest, sizes[name])
+            colors.insert(0, axis_shade(step.hues[name], coordinate, sizes[name]))
+        paints.append(Paint(tuple(colors)))
     return paints
 
 
@@ -236,6 +235,21 @@ def _permute_sends(step: ReshardStep) -> list[tuple[int, int]]:
         for axis in reversed(axes):
             rest, coordinate[axis] = divmod(rest, mesh.axis_sizes[axis])
         members.append(tuple(coordinate))
-    owners = {before.shard_coordinates(member): number for number, member in enumerate(members)}
-    pairs = [(owners.get(after.shard_coordinates(m)), number) for number, m in enumerate(members)]
-    return [(owner, number) for owner, number in pairs if owner is not None and owner != number]
+    return _pair_holders(
+        [before.shard_coordinates(member) for member in members],
+        [after.shard_coordinates(member) for member in members],
+    )
+
+
+def _pair_holders(
+    old: Sequence[tuple[int, ...]], new: Sequence[tuple[int, ...]]
+) -> list[tuple[int, int]]:
+    """Return (sender, receiver) pairs: a device that has its new shard keeps it, others get one."""
+    holders: dict[tuple[int, ...], list[int]] = {}
+    for member, (shard, new_shard) in enumerate(zip(old, new, strict=True)):
+        if shard != new_shard:
+            holders.setdefault(shard, []).append(member)
+    receivers = [member for member, shard in enumerate(old) if shard != new[member]]
+    return [
+        (holders[new[member]].pop(), member) for member in receivers if holders.get(new[member])
+    ]

@@ -71,6 +71,8 @@ function describeSteps(before: Layout, after: Layout) {
     to_dim: step.toDim,
     group_size: step.groupSize,
     sent_bytes: `${step.sentBytes}`,
+    n_senders: step.nSenders,
+    total_sent_bytes: `${step.sentBytes * BigInt(step.nSenders)}`,
     before: `${step.before.spec}`,
     after: `${step.after.spec}`,
     cost: costText(step),

@@ -3,7 +3,7 @@
 import { Fragment } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import type { Layout } from "../shared/mesh.ts";
-import { costText, reshard, type ReshardStep } from "../shared/reshard.ts";
+import { costText, reshard, sendersText, type ReshardStep } from "../shared/reshard.ts";
 import { bytesText } from "../shared/units.ts";
 import { arrayScene } from "./array_scene.ts";
 import { axisNameColor, type Scene, type SceneStyle } from "./scene.ts";
@@ -35,6 +35,7 @@ function usePath(before: Layout, after: Layout): Path {
 export function ReshardStrip({ before: currentBefore, after: currentAfter, dark }: Properties) {
   const { before, after, steps } = usePath(currentBefore, currentAfter);
   const total = steps.reduce((sum, step) => sum + step.sentBytes, 0n);
+  const isUneven = steps.some((step) => step.nSenders !== 0 && step.nSenders < before.nDevices);
   return (
     <section class="reshard" aria-label="From layout A to layout B">
       <h2>
@@ -44,7 +45,7 @@ export function ReshardStrip({ before: currentBefore, after: currentAfter, dark 
             ? "no communication: each device already holds its shard"
             : total === 0n
               ? "free: no device sends anything"
-              : `each device sends ${bytesText(total)}`}
+              : `each device sends ${isUneven ? "at most " : ""}${bytesText(total)}`}
         </span>
       </h2>
       <div class="reshard-scroll" tabIndex={0} role="group" aria-label="Layouts and the collectives between them">
@@ -97,9 +98,14 @@ function StepText({ step, dark }: { step: ReshardStep; dark: boolean }) {
       </p>
       <Arrow />
       <p class="step-cost">{step.sentBytes ? bytesText(step.sentBytes) : "free"}</p>
-      <p class="step-rule">{costText(step).replace(/^each device sends [^:]*: |^free: /, "")}</p>
+      <p class="step-rule">{stepRule(step)}</p>
     </Fragment>
   );
+}
+
+function stepRule(step: ReshardStep): string {
+  const rule = costText(step).replace(/^[^:]*: /, "");
+  return step.nSenders < step.before.nDevices && step.nSenders ? `${sendersText(step)} ${rule}` : rule;
 }
 
 function Arrow() {

@@ -99,10 +99,10 @@ export function shardColors(mesh: Mesh, steps: ReadonlyMap<string, number>, dark
     const step = steps.get(name);
     const size = mesh.sizes[axis]!;
     if (step === undefined || size <= 1) return;
-    const key = `${axis}.${step}.${size}.${dark}`;
+    const key = `${mesh.hues[axis]}.${step}.${size}.${dark}`;
     let color = colorCache.get(key);
     if (color === undefined) {
-      color = axisColor(axis, step, size, dark);
+      color = axisColor(mesh.hues[axis]!, step, size, dark);
       if (colorCache.size > 20_000) colorCache.clear();
       colorCache.set(key, color);
     }
@@ -129,7 +129,7 @@ export function lighten(color: string, light: number): string {
 /** The strongest shade of an axis, for its name. */
 export function axisNameColor(mesh: Mesh, name: string, dark: boolean): string {
   const size = Math.max(2, mesh.size(name));
-  return axisColor(mesh.axisIndex(name), size - 1, size, dark);
+  return axisColor(mesh.hues[mesh.axisIndex(name)]!, size - 1, size, dark);
 }
 
 /** A heading with a swatch for each mesh axis: "dim 1: 16,384 over ■ model". Returns its width. */

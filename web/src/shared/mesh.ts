@@ -26,7 +26,11 @@ export class Mesh {
   readonly nDevices: number;
   private readonly indices: ReadonlyMap<string, number>;
 
-  constructor(axes: readonly (readonly [string, number])[]) {
+  /** `hues` are the positions of colors in the palette; the sub-axes of a split axis share one. */
+  constructor(
+    axes: readonly (readonly [string, number])[],
+    readonly hues: readonly number[] = axes.map((_, index) => index),
+  ) {
     this.names = axes.map(([name]) => name);
     this.sizes = axes.map(([, size]) => size);
     this.nDevices = this.sizes.reduce((product, size) => product * size, 1);
