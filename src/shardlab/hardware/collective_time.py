@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import prod
+from math import inf, prod
 
 from shardlab.collectives.call import CollectiveCall
 from shardlab.collectives.wire import REDUCTIONS
 from shardlab.errors import InvalidEfficiency, short_repr
 from shardlab.hardware.chips import Figure, Hardware
+from shardlab.hardware.nccl import NcclNetwork, nccl_time
 from shardlab.hardware.switched import dcn_time, max_crossing_senders, spans_of, switched_time
 from shardlab.hardware.timing import Timing
 from shardlab.hardware.torus import Side, torus_time
@@ -64,7 +65,18 @@ class CollectiveTimer:
             else None
         )
         op, payload = _timed_operation(call)
-        return switched_time(op, payload, spans, inside=inside, egress=egress, crossing=crossing)
+        if self.hardware.nccl is None:
+            return switched_time(
+                op, payload, spans, inside=inside, egress=egress, crossing=crossing
+            )
+        network = NcclNetwork(
+            name=self.hardware.nccl,
+            nvlink=inside or inf,  # one GPU per node: not used
+            adapter=egress / (spans.sharing * spans.in_node),
+            node=self.hardware.domain,
+            hop=self.hop_latency(),
+        )
+        return nccl_time(op, payload, spans, network, crossing)
 
     def _time_on_torus(self, call: CollectiveCall) -> Timing:
         outer, sides = self._torus_sides(call)
