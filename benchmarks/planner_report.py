@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.planner_accuracy import (
+    CALCULON_GROUP,
     DecodePoint,
     RunEstimate,
     coverage,
@@ -18,7 +19,6 @@ from benchmarks.planner_accuracy import (
 )
 
 PAGE = Path(__file__).parent.parent / "docs" / "planner-accuracy.md"
-_CALCULON = "megatron/2022"
 _INTRODUCTION = """\
 # Planner accuracy
 
@@ -99,7 +99,7 @@ def _total_rows(estimates: Sequence[RunEstimate]) -> Iterator[str]:
         "of them dgxc on H100": _unseen(estimates),
         "fit": [estimate for estimate in estimates if estimate.run.split == "fit"],
         "eight Megatron points": [
-            estimate for estimate in estimates if estimate.run.group == _CALCULON
+            estimate for estimate in estimates if estimate.run.group == CALCULON_GROUP
         ],
     }
     for name, subset in subsets.items():
