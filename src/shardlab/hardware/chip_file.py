@@ -31,6 +31,7 @@ FIGURE_UNITS = {
     "nvlink_bandwidth": "bytes/s",
     "node_egress": "bytes/s",
     "dcn_bandwidth": "bytes/s",
+    "die_bandwidth": "bytes/s",
     "hop_latency": "seconds",
     # What programs reach, calibrated on published runs
     "matmul_efficiency": "fraction",

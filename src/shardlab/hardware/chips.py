@@ -128,8 +128,8 @@ def _device_figures(chip: Chip) -> Hardware:
     figures = {}
     for name, (value, source) in chip.figures.items():
         # TPU7x shows two JAX devices per chip; they share memory, FLOP/s and links, but neither
-        # latencies nor the fractions of a peak that programs reach.
-        is_shared = FIGURE_UNITS[name] not in ("seconds", "fraction")
+        # latencies nor the fractions of a peak that programs reach. `die_bandwidth` is theirs.
+        is_shared = FIGURE_UNITS[name] not in ("seconds", "fraction") and name != "die_bandwidth"
         if chip.devices_per_chip > 1 and is_shared:
             value /= chip.devices_per_chip
             source += f"; divided by the {chip.devices_per_chip} devices of a chip"

@@ -27,6 +27,7 @@ _MEANINGS = {
     "nvlink_bandwidth": "one way per device",
     "node_egress": "out of a node",
     "dcn_bandwidth": "per device",
+    "die_bandwidth": "one way between the devices of a chip",
     "hop_latency": "per hop",
 }
 
