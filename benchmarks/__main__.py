@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import TextIO
 
 import click
@@ -33,7 +34,7 @@ from benchmarks import (
 from benchmarks.options import QUICK, Options
 from benchmarks.report import Section
 
-_SECTIONS: dict[str, Callable[[Options], Section]] = {
+_SECTIONS: dict[str, Callable[[Options], Section | list[Section]]] = {
     **{name: functools.partial(step_time.measure_steps, name) for name in programs.NAMES},
     "one-core": functools.partial(step_time.measure_one_core, "mlp"),
     "one-core-wide": functools.partial(step_time.measure_one_core, "mlp-wide"),
@@ -92,16 +93,32 @@ def _parse_sections(_: object, __: object, text: str | None) -> tuple[str, ...]:
     help=f"Device counts, of {','.join(str(n) for n in programs.DEVICES)}.",
 )
 @click.option("--torch", is_flag=True, help="Also PyTorch's LocalTensor (installs torch once).")
+@click.option(
+    "--autoparallel",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    envvar="SHARDLAB_AUTOPARALLEL",
+    help="A clone of meta-pytorch/autoparallel: section planner runs its NCCL model.",
+)
+@click.option(
+    "--calculon",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    envvar="SHARDLAB_CALCULON",
+    help="A clone of calculon-ai/calculon: section planner runs it on its Megatron points.",
+)
 @click.option("--json", "file", type=click.File("w"), help="Also write all figures to this file.")
 def main(
     quick: bool,
     only: tuple[str, ...],
     devices: tuple[int, ...] | None,
     torch: bool,
+    autoparallel: Path | None,
+    calculon: Path | None,
     file: TextIO | None,
 ) -> None:
     """Time the simulator against the unsharded program and forced host devices."""
-    options = QUICK if quick else Options()
+    options = dataclasses.replace(
+        QUICK if quick else Options(), autoparallel=autoparallel, calculon=calculon
+    )
     if devices:
         options = dataclasses.replace(options, devices=devices)
     console = Console()
@@ -110,11 +127,13 @@ def main(
         console = Console(width=120)
     machine = report.describe_machine()
     report.print_machine(console, machine)
-    sections = []
+    sections: list[Section] = []
     for name in dict.fromkeys([*only, *(_OPTIONAL_SECTIONS if torch else ())]):
         with console.status(f"Measuring {name} ..."):
-            sections.append(_SECTIONS[name](options))
-        report.print_section(console, sections[-1])
+            measured = _SECTIONS[name](options)
+        for section in measured if isinstance(measured, list) else [measured]:
+            sections.append(section)
+            report.print_section(console, section)
     report.print_goals(console, [goal for section in sections for goal in section.goals])
     if file:
         json.dump(report.report_json(machine, sections), file, indent=1)

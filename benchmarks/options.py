@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,6 +16,9 @@ class Options:
     processes: int = 3
     # Time limit for one response of a worker: its start, its first calls, or one batch of calls.
     limit_s: float = 180.0
+    # Clones of peers of the planner; they are never committed.
+    autoparallel: Path | None = None
+    calculon: Path | None = None
 
 
 QUICK = Options(devices=(8, 64), rounds=3, processes=1, limit_s=60.0)

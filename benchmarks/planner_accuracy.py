@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.calculon_points import compare_with_calculon
+from benchmarks.collective_accuracy import compare_with_autoparallel
 from benchmarks.options import Options
 from benchmarks.report import Goal, Section
 
@@ -22,7 +24,9 @@ RUNS_FILE = Path(__file__).parent / "data" / "published_runs.json"
 DECODE_FILE = Path(__file__).parent / "data" / "decode_points.json"
 _MEAN_GOAL, _WORST_GOAL = 0.08, 0.20
 _COVERAGE_GOAL = 0.9
-_CALCULON = "megatron/2022"  # Korthikanti et al. 2022, table 5: the points Calculon is validated on
+CALCULON_GROUP = (
+    "megatron/2022"  # Korthikanti et al. 2022, table 5: the points Calculon is validated on
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,13 +168,23 @@ def estimate_runs() -> list[RunEstimate]:
     return [estimate_run(run, architectures[run.model]) for run in runs]
 
 
-def measure_planner(options: Options) -> Section:
-    """Compare the estimates with the published step times, by hardware and split."""
+def measure_planner(options: Options) -> list[Section]:
+    """Compare the planner with published runs, and with Calculon and AutoParallel."""
+    estimates = estimate_runs()
+    points = [estimate for estimate in estimates if estimate.run.group == CALCULON_GROUP]
+    return [
+        _compare_with_runs(estimates, points),
+        compare_with_calculon(points, options.calculon),
+        compare_with_autoparallel(options.autoparallel),
+    ]
+
+
+def _compare_with_runs(estimates: Sequence[RunEstimate], points: Sequence[RunEstimate]) -> Section:
+    """Return the errors of the step times, by hardware and split."""
     section = Section(
         "Step times beside published runs",
         ["hardware", "software", "split", "runs", "mean error", "worst", "in the range"],
     )
-    estimates = estimate_runs()
     for key, group in sorted(group_estimates(estimates).items()):
         section.rows.append([*key, *summary_cells(group)])
     section.data += [
@@ -178,7 +192,6 @@ def measure_planner(options: Options) -> Section:
         for estimate in estimates
     ]
     held_out = [estimate for estimate in estimates if estimate.run.split == "test"]
-    points = [estimate for estimate in estimates if estimate.run.group == _CALCULON]
     section.goals += [
         Goal("mean error of held-out runs", _MEAN_GOAL, mean_error(held_out)),
         Goal("worst error of held-out runs", _WORST_GOAL, worst_error(held_out)),

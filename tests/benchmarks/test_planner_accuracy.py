@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from benchmarks.calculon_points import compare_with_calculon
+from benchmarks.collective_accuracy import (
+    GOAL,
+    GOAL_OPERATIONS,
+    committed_points,
+    compare_with_autoparallel,
+)
+from benchmarks.collective_accuracy import worst_error as worst_collective_error
 from benchmarks.planner_accuracy import estimate_decoding, estimate_runs, load_runs, mean_error
 from benchmarks.planner_report import PAGE, accuracy_page
 
@@ -44,3 +52,22 @@ def test_the_megatron_points_are_closer_than_calculon_is(estimates):
     points = [estimate for estimate in estimates if estimate.run.group == "megatron/2022"]
     assert len(points) == 8
     assert mean_error(points) < 0.0365  # what Calculon reports for these eight
+
+
+def test_collectives_are_within_15_percent_of_the_nccl_model():
+    points = [point for point in committed_points() if point.op in GOAL_OPERATIONS]
+    assert {point.n_nodes for point in points} == {1, 2, 4, 8, 16, 32}
+    assert (min(point.n_bytes for point in points), len(points)) == (2**20, 3 * 6 * 11)
+    assert worst_collective_error(points) < GOAL
+
+
+def test_the_section_of_collectives_has_their_goal():
+    section = compare_with_autoparallel(None)
+    assert [goal.is_reached for goal in section.goals] == [True]
+    assert len(section.rows) == 4 * 6
+
+
+def test_calculon_is_compared_with_its_published_error_without_a_clone(estimates):
+    points = [estimate for estimate in estimates if estimate.run.group == "megatron/2022"]
+    section = compare_with_calculon(points, None)
+    assert section.notes[-1].startswith("Calculon: mean error 3.65%, worst 8.87% as published")

@@ -17,4 +17,4 @@ def peak_hardware(name: str) -> Hardware:
         for name, figure in chip.figures.items()
         if name == PUBLISHED_LATENCY or FIGURE_UNITS[name] not in ("fraction", "seconds")
     }
-    return replace(chip, figures=figures, matmul_tile=1)
+    return replace(chip, figures=figures, matmul_tile=1, nccl=None)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hardware.peak_hardware import peak_hardware
 from hardware.sample_traces import call, train_step, with_branches
 from shardlab.errors import InvalidEfficiency, UnknownFigure, UnknownMeshAxis
 from shardlab.hardware.chips import parse_hardware
@@ -26,6 +27,7 @@ from shardlab.tracing.trace_estimate import estimate_trace
 V5E = (("X", 8), ("Y", 4))
 CUBE = (("X", 4), ("Y", 4), ("Z", 4))
 NODE = (("X", 8),)
+H100 = peak_hardware("h100")
 UNIT = 256  # GPUs under one set of leaf switches
 
 
@@ -81,24 +83,24 @@ def test_question_10_an_all_to_all_is_a_quarter_of_an_all_gather_on_a_ring():
     assert all_to_all.seconds == pytest.approx(gather.seconds / 4)
 
 
-# --- the book's GPU examples (gpus.md) ---
+# --- the book's GPU examples (gpus.md), at the bandwidths of the data sheet ---
 
 
 def test_quiz_2_question_3_an_all_gather_in_a_node_of_h100():
     # bf16[4096_X, 65536]: 1.04 ms
-    seconds = microseconds("all_gather", "X", (512, 65536), NODE, "h100")
+    seconds = microseconds("all_gather", "X", (512, 65536), NODE, H100)
     assert seconds == pytest.approx(1040, 0.005)
 
 
 def test_pop_quiz_1_65_us():
-    seconds = microseconds("all_gather", "X", (128, 16384), NODE, "h100")
+    seconds = microseconds("all_gather", "X", (128, 16384), NODE, H100)
     assert seconds == pytest.approx(65, 0.01)
 
 
 def test_pop_quiz_2_an_all_to_all_in_a_node():
     # B (N-1) / (W N^2), B all bytes of the array
     n_bytes = 8 * 1024 * 64 * 2
-    seconds = microseconds("all_to_all", "X", (1024, 64), NODE, "h100")
+    seconds = microseconds("all_to_all", "X", (1024, 64), NODE, H100)
     assert seconds == pytest.approx(n_bytes * 7 / (450e9 * 64) * 1e6)
 
 
@@ -108,13 +110,13 @@ def test_pop_quiz_3_inner_sharding_within_a_node_does_not_help(inner):
     mesh = (("X", UNIT // inner), ("Y", inner))
     shape = (8192 * inner // UNIT, 32768 // inner)
     expected = 2 * 8192 * 32768 * 31 / (32 * 400e9) * 1e6
-    assert microseconds("all_gather", "X", shape, mesh, "h100") == pytest.approx(expected)
+    assert microseconds("all_gather", "X", shape, mesh, H100) == pytest.approx(expected)
 
 
 def test_pop_quiz_3_inner_sharding_across_nodes_does():
     # Y = 16: about 2DF / (Y x 50e9), exactly with (X-1)/X
     shape = (8192 * 16 // UNIT, 32768 // 16)
-    seconds = microseconds("all_gather", "X", shape, (("X", 16), ("Y", 16)), "h100")
+    seconds = microseconds("all_gather", "X", shape, (("X", 16), ("Y", 16)), H100)
     assert seconds == pytest.approx(2 * 8192 * 32768 / (16 * 50e9) * 15 / 16 * 1e6)
 
 
@@ -122,7 +124,7 @@ def test_an_all_to_all_across_nodes():
     # B (M-1) / (M^2 W_node), two nodes
     mesh = (("X", 16),)
     n_bytes = 16 * 1024 * 64 * 2
-    seconds = microseconds("all_to_all", "X", (1024, 64), mesh, "h100")
+    seconds = microseconds("all_to_all", "X", (1024, 64), mesh, H100)
     assert seconds == pytest.approx(n_bytes / (4 * 400e9) * 1e6)
 
 
@@ -196,7 +198,7 @@ def test_only_the_ends_of_a_node_send_out_in_a_ring_of_neighbors():
     mesh = (("X", 16),)
     shift = {"pairs": [[device, (device + 1) % 16] for device in range(16)]}
     result = call("ppermute", "X", (1 << 20,), mesh, details=shift)
-    time = estimate_trace(Trace(program="f", mesh=mesh, collectives=(result,)), "h100").calls[0]
+    time = estimate_trace(Trace(program="f", mesh=mesh, collectives=(result,)), H100).calls[0]
     assert time.seconds == pytest.approx((2 << 20) / 400e9)
 
 

@@ -13,7 +13,7 @@ from hardware.peak_hardware import peak_hardware
 from shardlab.hardware.mesh_placement import even_sides, mesh_placements, n_slices
 from shardlab.hardware.step_timer import StepCollective, StepTimer
 
-V5P, V5E, H100 = map(peak_hardware, ("tpu-v5p", "tpu-v5e", "h100"))
+V5P, V5E, H100, TPU7X = map(peak_hardware, ("tpu-v5p", "tpu-v5e", "h100", "tpu-7x"))
 
 
 def seconds(op, axes, mesh, chip, payload=2**26):
@@ -127,3 +127,70 @@ def test_every_placement_has_every_device_once(sizes):
         inside = prod(size for block in placement.blocks for _, size in block.axes)
         assert inside * prod(placement.slices.values()) == prod(sizes)
         assert inside <= V5E.pod
+
+
+# --- two devices of a chip (TPU7x) ---
+
+
+def test_the_devices_of_a_chip_are_innermost_and_the_torus_has_chips():
+    assert descriptions((("fsdp", 128),), TPU7X) == ["fsdp 4x4x4, fsdp 2 in a chip"]
+    assert descriptions((("fsdp", 64), ("tensor", 2)), TPU7X) == ["fsdp 4x4x4, tensor 2 in a chip"]
+
+
+def test_devices_of_a_chip_send_over_the_link_between_them():
+    mesh = (("fsdp", 64), ("tensor", 2))
+    assert seconds("all_gather", ("tensor",), mesh, TPU7X) == pytest.approx(2**26 / 5.4e11)
+
+
+def test_a_group_with_both_devices_of_each_chip_receives_each_byte_once():
+    # 64 chips with six links of 90 GB/s: as 64 devices of v5p gather the same array
+    gathered = 2**33
+    both = seconds("all_gather", ("fsdp",), (("fsdp", 128),), TPU7X, gathered // 128)
+    assert both == seconds("all_gather", ("fsdp",), (("fsdp", 64),), V5P, gathered // 64)
+    reduced = seconds("psum", ("fsdp",), (("fsdp", 128),), TPU7X, gathered)
+    assert reduced == seconds("psum", ("fsdp",), (("fsdp", 64),), V5P, gathered)
+
+
+def test_the_groups_of_two_devices_of_a_chip_share_its_links():
+    """Measured all-gathers of four TPU7x chips in a 2x2x1 slice, one group per TensorCore.
+
+    AI-Hypercomputer/accelerator-microbenchmarks 63b035b, Ironwood/guides/collectives/all_gather.md:
+    f32[16384, 8, 128] per device, 178.8 GB/s for 0.4027 GB into both devices of a chip.
+    """
+    measured = 0.402653184 / 178.7714158
+    estimated = seconds("all_gather", ("x",), (("x", 4), ("core", 2)), TPU7X, 16384 * 8 * 128 * 4)
+    assert estimated == pytest.approx(measured, rel=0.01)
+
+
+# --- slices without rings ---
+
+
+SLICES = [
+    *((name, shape) for name in ("tpu-v5e", "tpu-v6e") for shape in [(2, 2), (2, 4), (4, 4)]),
+    *(
+        (name, shape)
+        for name in ("tpu-v4", "tpu-v5p", "tpu-7x")
+        for shape in [(2, 2), (2, 2, 2), (4, 4, 4)]
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "shape"), SLICES)
+@pytest.mark.parametrize("op", ["all_gather", "psum_scatter", "psum"])
+@pytest.mark.parametrize("is_one_axis", [True, False])
+def test_no_gather_beats_the_links_into_a_corner_chip(name, shape, op, is_one_axis):
+    chip = peak_hardware(name)
+    n_in_chip = chip.devices_per_chip
+    mesh = tuple(zip("xyz", shape, strict=False))
+    if is_one_axis:
+        mesh = (("x", prod(shape)),)
+    if n_in_chip > 1:
+        mesh = (*mesh, ("core", n_in_chip))
+    n_chips, payload = prod(shape), 2**28
+    time = seconds(op, tuple(name for name, _ in mesh), mesh, chip, payload)
+    gathered = payload * n_chips * n_in_chip if op == "all_gather" else payload
+    received = gathered * (n_chips - 1) / n_chips * (2 if op == "psum" else 1)
+    n_links = sum(2 if chip.makes_ring(side, n_chips * n_in_chip) else 1 for side in shape)
+    link = chip.figure("link_bandwidth").value * n_in_chip  # of the chip
+    assert time >= received / (n_links * link) * (1 - 1e-9)
+    assert time <= 1.35 * received / (n_links * link)  # the book's V for rings, without (X-1)/X

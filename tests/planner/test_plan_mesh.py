@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from math import prod
 
 import pytest
@@ -135,7 +136,9 @@ def test_any_text_is_a_mesh_or_a_lab_error(text, n_devices, hardware):
 def test_an_unknown_slice_suggests_the_nearest_ones():
     with pytest.raises(UnknownHardware) as raised:
         parse_tpu_slice("v5p-1000")
-    assert raised.value.fix == "Did you mean 'v5p-896' or 'v5p-1024'?"
+    assert raised.value.fix == (
+        "Did you mean 'v5p-896' (448 chips, 4x4x28) or 'v5p-1024' (512 chips, 8x8x8)?"
+    )
     with pytest.raises(UnknownHardware) as raised:
         parse_tpu_slice("v5x-256")
     assert raised.value.fix.endswith("-256'?")
@@ -203,7 +206,18 @@ def test_a_slice_that_does_not_exist_is_rejected_with_the_nearest(name, nearest)
     with pytest.raises(UnknownHardware) as raised:
         parse_tpu_slice(name)
     assert raised.value.what == f"There is no TPU slice {name!r}."
-    assert raised.value.fix == f"Did you mean {nearest}?"
+    assert (
+        re.sub(r" \([0-9,]+ chips, [0-9x]+\)", "", raised.value.fix) == f"Did you mean {nearest}?"
+    )
+
+
+def test_the_nearest_slices_are_shown_with_their_chips():
+    with pytest.raises(UnknownHardware) as raised:
+        parse_tpu_slice("v5p-96")
+    assert raised.value.where == "slices of tpu-v5p, two TensorCores per chip"
+    assert raised.value.fix == (
+        "Did you mean 'v5p-64' (32 chips, 2x4x4) or 'v5p-128' (64 chips, 4x4x4)?"
+    )
 
 
 @pytest.mark.parametrize(

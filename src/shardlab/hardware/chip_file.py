@@ -18,6 +18,7 @@ from shardlab._files.bounded_read import read_regular_file
 from shardlab._files.toml_reader import parse_toml
 from shardlab._text.nearest import unknown_name_text
 from shardlab.errors import InvalidHardwareFile, short_repr
+from shardlab.hardware.nccl_constants import architecture_names
 
 # name -> unit; chips.toml explains each figure
 FIGURE_UNITS = {
@@ -30,6 +31,7 @@ FIGURE_UNITS = {
     "nvlink_bandwidth": "bytes/s",
     "node_egress": "bytes/s",
     "dcn_bandwidth": "bytes/s",
+    "die_bandwidth": "bytes/s",
     "hop_latency": "seconds",
     # What programs reach, calibrated on published runs
     "matmul_efficiency": "fraction",
@@ -46,6 +48,7 @@ FIGURE_UNITS = {
     "step_time_error": "fraction",
 }
 NETWORKS = ("torus", "switch")
+NO_NCCL = "none"  # bandwidths of the data sheet, for a collective library other than NCCL
 _COUNT_KEYS = (
     "pod",
     "longest_side",
@@ -59,7 +62,7 @@ _COUNT_KEYS = (
 _MAX_TORUS_AXES = 8  # all placements of a mesh on them are tried
 _MAX_COUNT = 2**31 - 1
 _MAX_FILE_BYTES = 2**20  # a chip file has some hundred bytes
-_TEXT_KEYS = ("name", "title", "network", "like")
+_TEXT_KEYS = ("name", "title", "network", "nccl", "like")
 _KEYS = (*_TEXT_KEYS, "aliases", *_COUNT_KEYS, *FIGURE_UNITS)
 
 
@@ -79,6 +82,7 @@ class Chip:
     devices_per_chip: int = 1
     longest_side: int | None = None
     matmul_tile: int = 1
+    nccl: str | None = None  # the architecture whose NCCL constants time collectives
     figures: Mapping[str, tuple[float, str]] = field(default_factory=dict)  # value and source
 
 
@@ -176,6 +180,8 @@ def _parse_chip(
             raise _chip_file_error(
                 f"{key!r} is {short_repr(value)}", where, f'a string, such as {key} = "h100".'
             )
+        elif key == "nccl":
+            changes[key] = _parse_architecture(value, where)
         elif key != "like":
             changes[key] = value
     if changes.get("network", NETWORKS[0]) not in NETWORKS:
@@ -204,6 +210,14 @@ def _parse_count(key: str, value: Any, where: str) -> int:
         fix = f"an integer from 1 to {max_count:,}: {key} = 3."
         raise _chip_file_error(f"{key!r} is {short_repr(value)}", where, fix)
     return value
+
+
+def _parse_architecture(value: str, where: str) -> str | None:
+    names = (*architecture_names(), NO_NCCL)
+    if value not in names:
+        fix = f"the architecture of the GPU; {NO_NCCL!r} for a library other than NCCL."
+        raise _unknown_name_error("NCCL architecture", value, names, where, fix=fix)
+    return None if value == NO_NCCL else value
 
 
 def _unknown_name_error(

@@ -45,6 +45,7 @@ class Hardware:
     devices_per_chip: int = 1
     longest_side: int | None = None  # the most chips along one torus axis, if published
     matmul_tile: int = 1  # operands of matrix products are padded to multiples of it
+    nccl: str | None = None  # the architecture in nccl.toml; None: bandwidths of the data sheet
 
     def figure(self, name: str, *, needed_for: str = "") -> Figure:
         """Return a figure; raises `UnknownFigure` if the vendor does not publish it."""
@@ -127,8 +128,8 @@ def _device_figures(chip: Chip) -> Hardware:
     figures = {}
     for name, (value, source) in chip.figures.items():
         # TPU7x shows two JAX devices per chip; they share memory, FLOP/s and links, but neither
-        # latencies nor the fractions of a peak that programs reach.
-        is_shared = FIGURE_UNITS[name] not in ("seconds", "fraction")
+        # latencies nor the fractions of a peak that programs reach. `die_bandwidth` is theirs.
+        is_shared = FIGURE_UNITS[name] not in ("seconds", "fraction") and name != "die_bandwidth"
         if chip.devices_per_chip > 1 and is_shared:
             value /= chip.devices_per_chip
             source += f"; divided by the {chip.devices_per_chip} devices of a chip"
@@ -146,4 +147,5 @@ def _device_figures(chip: Chip) -> Hardware:
         devices_per_chip=chip.devices_per_chip,
         longest_side=chip.longest_side,
         matmul_tile=chip.matmul_tile,
+        nccl=chip.nccl,
     )

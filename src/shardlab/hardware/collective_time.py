@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import prod
+from functools import cached_property
+from math import inf, prod
 
 from shardlab.collectives.call import CollectiveCall
 from shardlab.collectives.wire import REDUCTIONS
 from shardlab.errors import InvalidEfficiency, short_repr
 from shardlab.hardware.chips import Figure, Hardware
+from shardlab.hardware.nccl import NcclNetwork, nccl_time
 from shardlab.hardware.switched import dcn_time, max_crossing_senders, spans_of, switched_time
 from shardlab.hardware.timing import Timing
-from shardlab.hardware.torus import Side, torus_time
+from shardlab.hardware.torus import Side, die_time, torus_time
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.sharding.mesh import MeshSizes
 
@@ -64,15 +66,32 @@ class CollectiveTimer:
             else None
         )
         op, payload = _timed_operation(call)
-        return switched_time(op, payload, spans, inside=inside, egress=egress, crossing=crossing)
+        if self.hardware.nccl is None:
+            return switched_time(
+                op, payload, spans, inside=inside, egress=egress, crossing=crossing
+            )
+        network = NcclNetwork(
+            name=self.hardware.nccl,
+            nvlink=inside or inf,  # one GPU per node: not used
+            adapter=egress / (spans.sharing * spans.in_node),
+            node=self.hardware.domain,
+            hop=self.hop_latency(),
+        )
+        return nccl_time(op, payload, spans, network, crossing)
 
     def _time_on_torus(self, call: CollectiveCall) -> Timing:
-        outer, sides = self._torus_sides(call)
+        outer, sides, in_chip = self._torus_sides(call)
         op, payload = _timed_operation(call)
         levels = []
         if sides:
             # Over DCN first: the gather inside a slice then has `outer` times the payload.
             part = payload * outer if op == "all_gather" else payload
+            if op not in ("all_gather", "all_to_all"):
+                part = -(-part // in_chip)  # reduced in the chip first; each device sends its part
+            # Pairs number the devices of all slices, so they say nothing about one.
+            pairs = None if outer > 1 else permutation_pairs(call)
+            if pairs is not None and in_chip > 1:
+                pairs = [(sender // in_chip, receiver // in_chip) for sender, receiver in pairs]
             levels.append(
                 torus_time(
                     op,
@@ -81,30 +100,50 @@ class CollectiveTimer:
                     link=self.bandwidth("link_bandwidth", call),
                     hop=self.hop_latency(),
                     torus_axes=self.hardware.torus_axes,
-                    # Pairs number the devices of all slices, so they say nothing about one.
-                    pairs=None if outer > 1 else permutation_pairs(call),
+                    pairs=pairs,
                 )
             )
+        if in_chip > 1:
+            die = self.bandwidth("die_bandwidth", call)
+            levels.append(die_time(op, payload, call.group_size, in_chip, die))
         if outer > 1:
-            inside = prod(side.size for side in sides)
+            inside = prod(side.size for side in sides) * in_chip
             dcn = self.bandwidth("dcn_bandwidth", call)
             levels.append(dcn_time(op, payload, inside, outer, dcn))
         # The levels overlap, so the slower one counts (scaling book, gpus.md).
         return max(levels, key=lambda level: level.seconds)
 
-    def _torus_sides(self, call: CollectiveCall) -> tuple[int, list[Side]]:
-        """Return the number of slices that a call spans, and its torus sides inside a slice."""
+    def _torus_sides(self, call: CollectiveCall) -> tuple[int, list[Side], int]:
+        """Return what a call spans: slices, torus sides inside a slice, devices of a chip."""
         sizes = {name: size for name, size in self.mesh if name in call.mesh_axes and size > 1}
         if call.group_size != prod(sizes.values()):
             # axis_index_groups: a part of a mesh axis has no wraparound link
-            return 1, [Side(call.group_size, is_ring=False)]
+            return 1, [Side(call.group_size, is_ring=False)], 1
         n_slice = prod(size for name, size in self.mesh if name not in self.dcn)
+        outer = prod(size for name, size in sizes.items() if name in self.dcn)
+        in_chip, in_slice = 1, {name: sizes[name] for name in sizes if name not in self.dcn}
+        chip_axis = self._chip_axis
+        if chip_axis in in_slice:
+            in_chip = self.hardware.devices_per_chip
+            in_slice[chip_axis] //= in_chip
         sides = [
-            Side(sizes[name], self.hardware.makes_ring(sizes[name], n_slice))
-            for name in sizes
-            if name not in self.dcn
+            Side(size, self.hardware.makes_ring(size, n_slice))
+            for size in in_slice.values()
+            if size > 1
         ]
-        return prod(sizes[name] for name in sizes if name in self.dcn), sides
+        return outer, sides, in_chip
+
+    @cached_property
+    def _chip_axis(self) -> str | None:
+        """The mesh axis along which the devices of one chip are: the innermost one.
+
+        None if a chip is one device, or if the link between its devices is not published.
+        """
+        n_in_chip = self.hardware.devices_per_chip
+        if n_in_chip == 1 or "die_bandwidth" not in self.hardware.figures:
+            return None
+        axes = [(name, size) for name, size in self.mesh if name not in self.dcn and size > 1]
+        return next((name for name, size in reversed(axes) if size % n_in_chip == 0), None)
 
 
 def permutation_pairs(call: CollectiveCall) -> list[tuple[int, int]] | None:

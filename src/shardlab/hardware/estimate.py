@@ -71,6 +71,7 @@ class Estimate:
     compute_efficiency: float = 1.0
     network_efficiency: float = 1.0
     notes: tuple[str, ...] = ()
+    library: str = ""  # "NCCL": collectives are timed by its model; otherwise at peak bandwidth
 
     @property
     def communication_seconds(self) -> float:
@@ -139,6 +140,7 @@ class Estimate:
             "calls": [call.to_json() for call in self.calls],
             "figures": [figure.to_json() for figure in self.figures],
             "notes": list(self.notes),
+            "library": self.library,
         }
 
     @classmethod
@@ -152,4 +154,5 @@ class Estimate:
             compute_efficiency=data["compute_efficiency"],
             network_efficiency=data["network_efficiency"],
             notes=tuple(data["notes"]),
+            library=data.get("library", ""),
         )

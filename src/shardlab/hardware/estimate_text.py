@@ -27,6 +27,7 @@ _MEANINGS = {
     "nvlink_bandwidth": "one way per device",
     "node_egress": "out of a node",
     "dcn_bandwidth": "per device",
+    "die_bandwidth": "one way between the devices of a chip",
     "hop_latency": "per hop",
 }
 
@@ -134,6 +135,10 @@ def figure_text(figure: FigureUsed) -> str:
 
 def _efficiency_text(estimate: Estimate) -> str:
     compute, network = estimate.compute_efficiency, estimate.network_efficiency
+    if estimate.library:
+        collectives = f"collectives as {estimate.library}'s model and nccl-tests have them"
+        share = "" if network == 1 else f", times {network:g}"
+        return f"efficiency {compute:g} of the compute peak; {collectives}{share}"
     if compute == network == 1:
         return "at peak rates (efficiency 1); real programs reach less"
     return f"efficiency {compute:g} of the compute peak, {network:g} of the network's"

@@ -63,7 +63,9 @@ class MeshPlacement:
     slices: Mapping[str, int] = field(default_factory=dict)  # mesh axis -> its size over DCN
     is_torus: bool = True
     domain: int = 1  # devices of a node, in a switched network
-    longest: int | None = None  # the most devices along one torus axis, if it is known
+    longest: int | None = None  # the most chips along one torus axis, if it is known
+    chip_axis: str | None = None  # the mesh axis along which the devices of a chip are
+    in_chip: int = 1  # the devices of a chip
     _routes_by_axes: dict[tuple[str, ...], tuple[CollectiveRoute, ...]] = field(
         default_factory=dict, compare=False
     )
@@ -83,12 +85,13 @@ class MeshPlacement:
         if len(blocks) == 1 and crossing == 1 and self._shares_torus_axis(blocks[0]):
             # `CollectiveTimer` times a group that is only a part of its mesh axis as a line.
             size = blocks[0].axes[0][1]
-            side = (("rest", self._slice_size // (2 * size)), ("side", 2 * size))
+            side = (("rest", self._n_devices // (2 * size)), ("side", 2 * size))
             return (CollectiveRoute(mesh=side, axes=("side",), group_size=size),)
         routes = []
-        if alone or crossing > 1:
+        if alone or crossing > 1 or self.chip_axis in axes:
             sides = [side for block in alone for side in block.sides]
-            routes.append(self._route_along_sides(sides, crossing))
+            in_chip = self.in_chip if self.chip_axis in axes else 1
+            routes.append(self._route_along_sides(sides, crossing, in_chip))
         for block in blocks:
             if len(block.axes) > 1:
                 routes += self._routes_in_shared_axis(block, axes)
@@ -109,6 +112,8 @@ class MeshPlacement:
             elif self._shares_torus_axis(block):
                 shared += " (part of a side)"
             parts.append(f"{names} {'x'.join(map(str, sizes))}{shared}")
+        if self.chip_axis is not None:
+            parts.append(f"{self.chip_axis} {self.in_chip} in a chip")
         parts += [f"{name} {size} over DCN" for name, size in self.slices.items()]
         return ", ".join(parts)
 
@@ -139,17 +144,27 @@ class MeshPlacement:
 
     @cached_property
     def _slice_size(self) -> int:
+        """The chips of a slice."""
         return prod(size for block in self.blocks for _, size in block.axes)
 
-    def _route_along_sides(self, sides: Sequence[int], crossing: int) -> CollectiveRoute:
+    @cached_property
+    def _n_devices(self) -> int:
+        """The devices of a slice."""
+        return self._slice_size * self.in_chip
+
+    def _route_along_sides(
+        self, sides: Sequence[int], crossing: int, in_chip: int
+    ) -> CollectiveRoute:
         side_axes = [(f"side{index}", side) for index, side in enumerate(sides)]
         dcn = [("dcn", crossing)] if crossing > 1 else []
         rest = ("rest", self._slice_size // prod(sides))
-        names = tuple(name for name, _ in (*dcn, *side_axes))
+        # The innermost mesh axis has the devices of a chip, for `CollectiveTimer` as for JAX.
+        chip = [("chip", self.in_chip)] if self.in_chip > 1 else []
+        names = [name for name, _ in (*dcn, *side_axes)] + (["chip"] if in_chip > 1 else [])
         return CollectiveRoute(
-            mesh=(*dcn, rest, *side_axes),
-            axes=names,
-            group_size=crossing * prod(sides),
+            mesh=(*dcn, rest, *side_axes, *chip),
+            axes=tuple(names),
+            group_size=crossing * prod(sides) * in_chip,
             dcn=tuple(dict(dcn)),
         )
 
@@ -158,7 +173,7 @@ class MeshPlacement:
     ) -> Iterator[CollectiveRoute]:
         """Yield routes along a part of a torus axis: no rings, and outer groups share the links."""
         side = prod(size for _, size in block.axes)
-        mesh = (("rest", self._slice_size // side), ("side", side))
+        mesh = (("rest", self._n_devices // side), ("side", side))
         inner = side
         for name, size in block.axes:
             inner //= size
@@ -185,16 +200,37 @@ def mesh_placements(mesh: MeshSizes, hardware: Hardware) -> tuple[MeshPlacement,
             slices[name] = n_over_dcn
         if size > n_over_dcn:
             inside.append((name, size // n_over_dcn))
-    arrangements, longest = list(_block_arrangements(inside, hardware.torus_axes)), None
+    chip_axis, in_chip, chips = _split_off_chip(inside, hardware)
+    arrangements = list(_block_arrangements(chips, hardware.torus_axes))
     if hardware.longest_side is not None:
         # An axis that is too long in each arrangement is folded: keep those that fold least.
-        longest = hardware.longest_side * hardware.devices_per_chip
-        max_side = max(longest, min(map(_longest_side, arrangements)))
+        max_side = max(hardware.longest_side, min(map(_longest_side, arrangements)))
         arrangements = [blocks for blocks in arrangements if _longest_side(blocks) <= max_side]
     return tuple(
-        MeshPlacement(mesh=mesh, blocks=blocks, slices=slices, longest=longest)
+        MeshPlacement(
+            mesh=mesh,
+            blocks=blocks,
+            slices=slices,
+            longest=hardware.longest_side,
+            chip_axis=chip_axis,
+            in_chip=in_chip,
+        )
         for blocks in arrangements
     )
+
+
+def _split_off_chip(
+    axes: Sequence[tuple[str, int]], hardware: Hardware
+) -> tuple[str | None, int, list[tuple[str, int]]]:
+    """Return the innermost mesh axis that the devices of a chip divide, and the mesh of chips."""
+    n_in_chip = hardware.devices_per_chip
+    chips = list(axes)
+    if n_in_chip > 1 and "die_bandwidth" in hardware.figures:
+        for index, (name, size) in reversed(list(enumerate(axes))):
+            if size % n_in_chip == 0:
+                chips[index : index + 1] = [(name, size // n_in_chip)] if size > n_in_chip else []
+                return name, n_in_chip, chips
+    return None, 1, chips
 
 
 def n_slices(n_devices: int, hardware: Hardware) -> int:

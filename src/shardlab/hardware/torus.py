@@ -67,6 +67,23 @@ def torus_time(
     return _time_gather(op, payload_bytes, sides, link, latency, torus_axes)
 
 
+def die_time(op: str, payload_bytes: int, group_size: int, in_chip: int, die: float) -> Timing:
+    """Return the time between the devices of one chip, `in_chip` of which are in the group.
+
+    A chip sends and receives each byte over its links once; its devices exchange their parts.
+
+    >>> die_time("all_gather", 1_000_000, 8, 2, 5e11).formula
+    'in a chip: V / 2 / die'
+    """
+    share = (in_chip - 1) / in_chip
+    if op in ("ppermute", "pbroadcast"):
+        return Timing(payload_bytes / die, "in a chip: p / die", "in a chip")
+    times, twice = (2, "2 x ") if op in REDUCTIONS else (1, "")
+    seconds = times * gathered_bytes(op, payload_bytes, group_size) * share / die
+    part = "V / 2" if in_chip == 2 else f"V x {share:.2g}"
+    return Timing(seconds, f"in a chip: {twice}{part} / die", "in a chip")
+
+
 def _time_gather(
     op: str, payload: int, sides: Sequence[Side], link: float, latency: float, torus_axes: int
 ) -> Timing:

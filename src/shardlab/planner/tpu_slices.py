@@ -155,15 +155,16 @@ def _unknown_slice_error(
 ) -> UnknownHardware:
     """Return the error with the next smaller and the next larger slice."""
     by_number = {prod(shape) * generation.number_per_chip: shape for shape in generation.shapes}
-    suggestions = [
-        f"{generation.name}:{'x'.join(map(str, by_number[size]))}"
-        if by_shape
-        else f"{generation.name}-{size}"
-        for size in _nearest_slices(generation, number)
-    ]
+    suggestions = []
+    for size in _nearest_slices(generation, number):
+        shape = "x".join(map(str, by_number[size]))
+        name = f"{generation.name}:{shape}" if by_shape else f"{generation.name}-{size}"
+        suggestions.append(f"{name!r} ({prod(by_number[size]):,} chips, {shape})")
+    counted = "" if generation.number_per_chip == 1 else ", two TensorCores per chip"
     return UnknownHardware(
         f"There is no TPU slice {short_repr(text)}.",
-        fix=f"Did you mean {' or '.join(map(repr, suggestions))}?",
+        where=f"slices of {generation.hardware}{counted}",
+        fix=f"Did you mean {' or '.join(suggestions)}?",
     )
 
 

@@ -66,6 +66,7 @@ def estimate_trace(
         compute_efficiency=compute,
         network_efficiency=network,
         notes=notes,
+        library="NCCL" if chip.nccl and calls else "",
     )
 
 
