@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gzip
 import random
 import re
 import statistics
@@ -17,9 +16,10 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 from benchmarks.options import Options
+from benchmarks.page_weight import page_weight
 from benchmarks.report import Goal, Section
 from benchmarks.web_server import memory_mb, processor_seconds, running_server
 
@@ -57,7 +57,7 @@ def measure_reading(options: Options) -> Section:
         ratios = []
         for page in pages:
             n_bytes = len(_fetch(server.url + page))
-            weights[page] = _page_weight(server.url + page)
+            weights[page] = page_weight(server.url + page, _fetch)
             cpu_start_s = processor_seconds(server.pid)
             ours = _read_pages(server.url + page, duration_s)
             cpu_ms = (processor_seconds(server.pid) - cpu_start_s) / len(ours) * 1e3
@@ -88,29 +88,6 @@ def _fetch(url: str) -> bytes:
     with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=60) as response:
         return bytes(response.read())
     return b""
-
-
-def _page_weight(url: str) -> int:
-    """Return the compressed bytes of a page with its styles, fonts, scripts and their imports."""
-    sizes: dict[str, int] = {}
-    pending = [url]
-    while pending:
-        address = pending.pop()
-        if address in sizes or urlsplit(address).netloc != urlsplit(url).netloc:
-            continue
-        body = _fetch(address)
-        # Fonts are compressed already.
-        sizes[address] = len(body) if ".woff2" in address else len(gzip.compress(body, 9))
-        if not sizes or ".woff2" in address or ".svg" in address:
-            continue
-        text = body.decode("utf-8", "replace")
-        links = re.findall(r'<(?:script|link|img)[^>]*?(?:src|href)="([^"]+)"', text)
-        if ".css" in address:
-            links = re.findall(r'url\("([^"]+)"\)', text)
-        if ".js" in address:
-            links = re.findall(r'(?:from|import)\s*\(?"(\./[^"]+\.js)"', text)
-        pending += [urljoin(address, link) for link in links]
-    return sum(sizes.values())
 
 
 @contextlib.contextmanager

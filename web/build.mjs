@@ -8,17 +8,21 @@ import { copyFileSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSy
 import { dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import * as esbuild from "esbuild";
+import subsetFont from "subset-font";
 
 const root = dirname(fileURLToPath(import.meta.url));
 const output = process.argv.includes("--out")
   ? process.argv[process.argv.indexOf("--out") + 1]
   : join(root, "../src/shardlab/server/static/build");
 
-// Fonts under the SIL Open Font License, so that pages look the same on every machine.
+// Fonts under the SIL Open Font License, so that pages look the same on every machine. Half of each file is for weights
+// and OpenType features that no style sheet uses: the pages use 400 to 700, tabular numbers, and no ligatures in code.
+const SHAPING = ["ccmp", "kern", "locl", "mark", "mkmk"];
 const FONTS = [
-  ["inter", "inter"],
-  ["jetbrains-mono", "jetbrains-mono"],
+  { family: "inter", features: [...SHAPING, "calt", "tnum"] },
+  { family: "jetbrains-mono", features: SHAPING },
 ];
+const FONT_WEIGHTS = { min: 400, max: 700 };
 
 function listFiles(folder) {
   return readdirSync(folder, { recursive: true, withFileTypes: true })
@@ -79,6 +83,17 @@ function licenceNotices(names) {
   return [...byText].map(([text, packages]) => `${packages.join("\n")}\n\n${text}\n`).join(`\n${"-".repeat(78)}\n\n`);
 }
 
+/** Write a font with all of its characters, and only the weights and features that the pages use. */
+async function writeFont({ family, features }) {
+  const folder = join(root, "node_modules/@fontsource-variable", family);
+  const font = readFileSync(join(folder, "files", `${family}-latin-wght-normal.woff2`));
+  const surrogates = { first: 0xd800, last: 0xdfff };
+  const codePoints = Array.from({ length: 0x10000 }, (_, index) => index).filter((point) => point < surrogates.first || point > surrogates.last);
+  const options = { targetFormat: "woff2", keepFeatures: features, variationAxes: { wght: FONT_WEIGHTS } };
+  writeFileSync(join(output, `${family}.woff2`), await subsetFont(font, codePoints.map((point) => String.fromCodePoint(point)).join(""), options));
+  copyFileSync(join(folder, "LICENSE"), join(output, `${family}-license.txt`));
+}
+
 async function buildTests() {
   const tests = listFiles(join(root, "src")).filter((path) => /\.test\.tsx?$/.test(path));
   await esbuild.build({
@@ -116,7 +131,7 @@ async function buildPages() {
     legalComments: "none",
     metafile: true,
   });
-  const fontPackages = FONTS.map(([family]) => `@fontsource-variable/${family}`);
+  const fontPackages = FONTS.map(({ family }) => `@fontsource-variable/${family}`);
   const packages = new Set([...bundledPackages(pages.metafile), ...bundledPackages(offline.metafile), ...fontPackages]);
   const title = "The browser code of shardlab contains these packages, each under its own licence.\n\n";
   writeFileSync(join(output, "third-party-licenses.txt"), title + licenceNotices([...packages].sort()));
@@ -127,11 +142,7 @@ async function buildPages() {
   const css = styleSheets.map((path) => readFileSync(path, "utf-8")).join("\n").replace(/@font-face\s*\{[^}]*\}/g, "");
   const { code } = await esbuild.transform(css, { loader: "css", minify: true, target: "es2022" });
   writeFileSync(join(output, "recording_page.css"), code);
-  for (const [family, name] of FONTS) {
-    const folder = join(root, "node_modules/@fontsource-variable", family);
-    copyFileSync(join(folder, "files", `${family}-latin-wght-normal.woff2`), join(output, `${name}.woff2`));
-    copyFileSync(join(folder, "LICENSE"), join(output, `${name}-license.txt`));
-  }
+  for (const font of FONTS) await writeFont(font);
   const sources = [
     ...styleSheets,
     join(root, "build.mjs"),

@@ -43,7 +43,7 @@ def test_an_output_takes_a_file_in_every_command(flag):
 
 def test_json_is_in_every_command_that_prints_a_record():
     assert set(options_called("--json")) == {
-        *("layout", "plan", "advise", "trace", "check"),
+        *("layout", "plan", "advise", "reshard", "trace", "check"),
         *("practice list", "practice history", "practice run", "practice submit"),
         *("catalogue check", "catalogue mutants"),
     }
@@ -79,6 +79,6 @@ def test_an_interrupted_command_ends_with_130(monkeypatch, name):
     monkeypatch.setattr(COMMANDS[name], "callback", interrupt)
     arguments = {"layout": ["8", "--mesh", "x=2"], "completion": ["bash"]}
     arguments |= {"plan": ["m"], "advise": ["m", "--devices", "8"], "learn": []}
-    arguments |= {"serve": []}
+    arguments |= {"serve": [], "reshard": ["m", "--mesh", "x=2", "--to-mesh", "x=4"]}
     done = CliRunner().invoke(main, [name, *arguments.get(name, ["a.py"])], prog_name="shardlab")
     assert (done.exit_code, done.stdout, done.stderr) == (130, "", "interrupted\n")

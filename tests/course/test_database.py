@@ -17,7 +17,14 @@ import pytest
 from shardlab.course import database
 from shardlab.course.database import MIGRATIONS, migrate_database, schema_version
 from shardlab.course.store import open_store
-from shardlab.errors import StoreBusy, StoreCorrupt, StoreFull, StoreNewerVersion, StoreUnwritable
+from shardlab.errors import (
+    StoreBusy,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreNewerVersion,
+    StoreUnwritable,
+)
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.judge.verdict import Verdict
 
@@ -303,3 +310,23 @@ def test_a_copy_of_the_folder_holds_everything(store, tmp_path):
     submit(store)
     shutil.copytree(store.path.parent, tmp_path / "copy")
     assert len(open_store(tmp_path / "copy").list_submissions()) == 1
+
+
+def test_the_log_stays_while_it_is_held_open(tmp_path):
+    store = open_store(tmp_path)
+    log = store.path.with_name(store.path.name + "-wal")
+    store.load_progress()
+    assert not log.exists()  # deleted by the last connection
+    with database.hold_log_open(store.path):
+        store.load_progress()
+        assert log.exists()
+        store.record_start("a-problem")  # it holds no lock
+        assert store.latest_problem() == "a-problem"
+    assert not log.exists()
+
+
+def test_a_log_that_cannot_be_opened_is_reported_by_the_first_operation(tmp_path):
+    path = tmp_path / "progress.db"
+    path.mkdir()
+    with database.hold_log_open(path), pytest.raises(StoreError), database.connect(path):
+        pass

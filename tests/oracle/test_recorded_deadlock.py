@@ -96,3 +96,24 @@ def test_with_one_predicate_for_all_devices_the_program_returns_on_both():
     assert group.n == 4
     np.testing.assert_allclose([group.min, group.max], [real.min(), real.max()])
     assert jax.numpy.allclose(real.reshape(4, 4), real[:4])
+
+
+def test_mismatched_collectives_give_a_value_of_neither_branch_on_real_devices():
+    program = find_program("mismatched_collectives")
+    recording = record_source(program.source, target=program.target, mesh=program.mesh)
+    assert recording.failure.kind == "deadlock"
+    process = run_on_devices(
+        program.source
+        + "x = normalize_args()[0]\n"
+        + "scale = x / jax.jit(normalize)(x)\n"
+        + "print('scale', *scale.tolist(), 'sum', float(x.sum()), 'max', float(x.max()))\n"
+    )
+    # Some backends block, as the recording says. XLA's CPU devices may match the two calls with one
+    # another and reduce the operands of both; then no device gets what its branch computes.
+    if process.returncode != 0:
+        assert "rendezvous" in process.stderr.lower(), process.stderr[-2000:]
+        return
+    words = process.stdout.split()
+    scales = {round(float(word), 3) for word in words[1 : words.index("sum")]}
+    branches = {float(words[words.index(name) + 1]) for name in ("sum", "max")}
+    assert not scales & branches, process.stdout

@@ -20,7 +20,7 @@ sys.path.insert(0, str(HERE))
 
 from jit_programs import PROGRAMS  # noqa: E402  needs the path above
 
-NAMES = ["jit_with_shardings", *PROGRAMS]  # the first is of the gallery
+NAMES = ["jit_with_shardings", "constraint_replicates", *PROGRAMS]  # two are of the gallery
 
 # (only in the recording, only in the compiled program) by class, for each program that differs.
 # gathered again: a weight or activation that two equations use is gathered for each of them; XLA
@@ -29,20 +29,18 @@ NAMES = ["jit_with_shardings", *PROGRAMS]  # the first is of the gallery
 # added first: results of several products are each summed over devices and then added; XLA adds
 #   first and sums once.
 # padded: the dimension is not divisible; XLA pads it and shards, the recording shows it unsharded.
-# gathered operand: of a product that contracts the batch, Shardy gathers one operand where XLA sums
-#   the terms of all devices and scatters the sum.
-GATHERED_AGAIN, SPLIT_BY_AXIS, ADDED_FIRST, PADDED, GATHERED_OPERAND = (
+GATHERED_AGAIN, SPLIT_BY_AXIS, ADDED_FIRST, PADDED = (
     "gathered again",
     "split by axis",
     "added first",
     "padded",
-    "gathered operand",
 )
 LOSS_SPLIT = (
     {"psum over data,model, 4 bytes": 1},
     {"psum over data, 4 bytes": 1, "psum over model, 4 bytes": 1},
 )
 DIFFERENCES = {
+    "constraint_replicates": {PADDED: ({}, {"all_gather over model, 36 bytes": 1})},
     "uneven": {PADDED: ({}, {"psum over model, 4 bytes": 1})},
     "adam step": {SPLIT_BY_AXIS: LOSS_SPLIT},
     "FSDP": {GATHERED_AGAIN: ({"all_gather over data, 1536 bytes": 3}, {})},
@@ -54,12 +52,6 @@ DIFFERENCES = {
             {},
         ),
         SPLIT_BY_AXIS: LOSS_SPLIT,
-    },
-    "scanned layers in bf16": {
-        GATHERED_OPERAND: (
-            {"all_gather over data, 384 bytes": 6},
-            {"psum_scatter over data, 1536 bytes": 6},
-        )
     },
     "Llama, data and tensor parallel": {ADDED_FIRST: ({"psum over model, 8192 bytes": 3}, {})},
     "Llama, FSDP and tensor parallel": {
@@ -87,10 +79,17 @@ DIFFERENCES = {
         ),
     },
 }
-# Values whose sharding is another one. XLA pads what is not divisible; a mask that depends on no
-# argument is a constant for XLA, and Shardy shards it like the array that it is applied to.
+# Values whose sharding is another one; the numbers are compared all the same. XLA pads what is not
+# divisible; a mask that depends on no argument is a constant for XLA, and Shardy shards it like the
+# array that it is applied to.
 MASK = "jit 21, bool[16,4,2,8,8]: is sharded as P('data', 'model'); P() on real devices"
 OTHER_SHARDINGS = {
+    "constraint_replicates": [
+        "dot_general 0, f32[6,10]: has no sharding; P('data', 'model') on real devices",
+        "tanh 1, f32[6,10]: has no sharding; P('data', 'model') on real devices",
+        "sharding_constraint 2, f32[6,10]: has no sharding; P('data', 'model') on real devices",
+        "mul 3, f32[6,10]: is sharded as P('data', None); P('data', 'model') on real devices",
+    ],
     "uneven": [
         "dot_general 0, f32[6,4]: has no sharding; P('model',) on real devices",
         "sharding_constraint 1, f32[6,4]: has no sharding; P('model',) on real devices",

@@ -63,14 +63,14 @@ ARGS = ("qwen3-0.6b", "--mesh", "fsdp=8", "--strategy", "fsdp", "--to-mesh", "te
 
 
 def test_the_command_prints_bytes_memory_time_and_tensors():
-    done = run(*ARGS, "--to-strategy", "tensor", "--hardware", "h100", "--memory-limit", "80GB")
+    done = run(*ARGS, "--to-strategy", "tensor", "--hardware", "h100", "--peak-memory", "80GB")
     assert done.exit_code == 0, done.output
     for fact in ("every element of every destination shard arrives", "in chunks of", "on h100"):
         assert fact in done.stdout
 
 
 def test_json_and_a_limit_that_is_too_small():
-    done = run(*ARGS, "--to-strategy", "tensor", "--memory-limit", "1MB", "--json", "-")
+    done = run(*ARGS, "--to-strategy", "tensor", "--peak-memory", "1MB", "--json", "-")
     assert done.exit_code == 1
     data = json.loads(done.stdout)
     assert data["memory"]["chunk_bytes"] is None

@@ -16,6 +16,7 @@ from sqlalchemy import event, select
 
 from shardlab.server.database.engine import open_database
 from shardlab.server.database.tables import RecordingRow
+from shardlab.server.jobs import sql_queue
 from shardlab.server.jobs.queue import (
     LAB_KINDS,
     JobError,
@@ -292,6 +293,36 @@ def test_jobs_that_ended_long_ago_are_deleted(queue, clock):
     queue.delete_old_rows()
     assert queue.find(job.id) is None
     assert queue.find(waiting.id).state == "queued"
+
+
+def stored_recordings(database, person):
+    with database.read() as session:
+        rows = select(RecordingRow.id).where(RecordingRow.person == person)
+        return session.scalars(rows.order_by(RecordingRow.created)).all()
+
+
+def store_recordings(database, person, sizes):
+    for number, size in enumerate(sizes):
+        recording = NewRecording(title="Title", source="", body=bytes(size))
+        with database.write() as session:
+            name = f"{person}-{number}"
+            sql_queue.add_recording(session, name, person, recording, created=float(number))
+
+
+def test_the_oldest_recordings_of_a_person_make_room_by_bytes(database, monkeypatch):
+    monkeypatch.setattr(sql_queue, "MAX_RECORDING_BYTES_PER_PERSON", 100)
+    store_recordings(database, 2, [90])
+    store_recordings(database, 1, [30, 40, 50, 10])
+    assert stored_recordings(database, 1) == ["1-1", "1-2", "1-3"]  # 100 bytes
+    assert stored_recordings(database, 2) == ["2-0"]  # another person's
+    store_recordings(database, 3, [20, 500])
+    assert stored_recordings(database, 3) == ["3-1"]  # the newest stays, whatever its size
+
+
+def test_the_oldest_recordings_of_a_person_make_room_by_number(database, monkeypatch):
+    monkeypatch.setattr(sql_queue, "MAX_RECORDINGS_PER_PERSON", 2)
+    store_recordings(database, 1, [5, 5, 5])
+    assert stored_recordings(database, 1) == ["1-1", "1-2"]
 
 
 def test_jobs_survive_the_process_that_added_them(tmp_path):

@@ -14,6 +14,7 @@ be inferred counts as replicated.
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -199,8 +200,7 @@ def _propagate_shardings(
         if len(devices) > 1:
             pipeline = passmanager.PassManager.parse("builtin.module(sdy-propagation-pipeline)")
             try:
-                if jax.__version_info__ >= (0, 12):  # before, XLA replicated chlo operations
-                    _replace_chlo_ops(operation)
+                _replace_ops_as_xla_does(operation)
                 pipeline.run(operation)
             except ir.MLIRError:
                 # Shardy does not know some operation: only the user's annotations count then.
@@ -221,18 +221,45 @@ def _propagate_shardings(
         )
 
 
-def _replace_chlo_ops(operation: Any) -> None:
-    """Replace each elementwise chlo operation (erf and others) by a plain elementwise one.
+def _replace_ops_as_xla_does(operation: Any) -> None:
+    """Replace operations that XLA rewrites before it propagates: the shardings depend on it.
 
-    Shardy does not know the chlo dialect; XLA expands these operations before it propagates. Only
-    shardings are read from this copy, so any elementwise operation will do.
+    - Elementwise chlo operations (erf and others), which Shardy does not know and XLA expands.
+      Before JAX 0.12 XLA replicated them. Only shardings are read from this copy, so any
+      elementwise operation will do.
+    - A broadcast that only adds dimensions of size 1, which XLA converts to a reshape. Shardy
+      propagates through reshapes before products, and through broadcasts after them. A scan stores
+      the rows of a stacked result with such a broadcast: without this, what a forward scan
+      saves for the backward one can get the sharding of the gradient instead of its own.
     """
     for region in operation.regions:
         for block in region.blocks:
             for op in list(block.operations):
-                _replace_chlo_ops(op.operation)
-                if op.operation.name.startswith("chlo.") and _is_elementwise_op(op):
-                    _replace_with_adds(op)
+                _replace_ops_as_xla_does(op.operation)
+                name = op.operation.name
+                if name.startswith("chlo.") and _is_elementwise_op(op):
+                    if jax.__version_info__ >= (0, 12):
+                        _replace_with_adds(op)
+                elif name == "stablehlo.broadcast_in_dim" and _only_adds_unit_dims(op):
+                    _replace_with_reshape(op)
+
+
+def _only_adds_unit_dims(op: Any) -> bool:
+    operand, result = (ir.RankedTensorType(v.type) for v in (op.operands[0], op.results[0]))
+    dims = list(ir.DenseI64ArrayAttr(op.attributes["broadcast_dimensions"]))
+    return math.prod(operand.shape) == math.prod(result.shape) and dims == sorted(dims)
+
+
+def _replace_with_reshape(op: Any) -> None:
+    reshape = ir.Operation.create(
+        "stablehlo.reshape",
+        results=[op.results[0].type],
+        operands=[op.operands[0]],
+        ip=ir.InsertionPoint(op),
+        loc=op.location,
+    )
+    op.results[0].replace_all_uses_with(reshape.result)
+    op.operation.erase()
 
 
 def _is_elementwise_op(op: Any) -> bool:

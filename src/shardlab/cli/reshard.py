@@ -18,7 +18,7 @@ _HELP = """Show the transfer of a model's weights from one mesh to another.
     \b
     shardlab reshard llama3-70b --mesh fsdp=64 --strategy fsdp \\
         --to-mesh data=4,tensor=8 --to-strategy tensor --separate \\
-        --hardware h100 --memory-limit 80GB
+        --hardware h100 --peak-memory 80GB
     shardlab reshard llama3-8b --mesh fsdp=8 --strategy fsdp --to-mesh tensor=8 --to-strategy tensor
 
     Both meshes start at device 0, so a device can be in both. With --separate the second mesh has
@@ -66,7 +66,7 @@ _options = add_options(
     ),
     click.option("--dtype", metavar="DTYPE", help="Dtype that is sent, if not the model's."),
     click.option("--stack", metavar="WHAT", help="Stack experts, layers or all, as in `plan`."),
-    click.option("--memory-limit", metavar="BYTES", help="Peak memory of a device, such as 80GB."),
+    click.option("--peak-memory", metavar="BYTES", help="Peak memory of a device, such as 80GB."),
     hardware_option,
     json_option,
     html_option,
@@ -90,7 +90,7 @@ def command(model: str, **options: Any) -> None:
     from shardlab.render.sheet import sheet_html, sheet_lines
 
     check_destinations(json=options["json_file"], html=options["html_file"])
-    limit = options["memory_limit"]
+    limit = options["peak_memory"]
     names = ("strategy", "to_strategy", "rules", "to_rules", "dtype", "is_separate", "hardware")
     moved = transfer_weights(
         model,

@@ -180,6 +180,28 @@ def connect(
         raise _unwritable_error(path, error.strerror or str(error)) from error
 
 
+@contextlib.contextmanager
+def hold_log_open(path: Path) -> Iterator[None]:
+    """Keep SQLite's write-ahead log between the operations of a long-running process.
+
+    The last connection that closes deletes the log and its index, and the next one creates them
+    again: half of the time of a read. An idle connection holds no lock. If the store cannot be
+    opened there is none; the first operation reports why, so nothing is checked or moved here.
+    """
+    connection = None
+    with contextlib.suppress(sqlite3.Error, OSError, StoreError):
+        if not path.exists():
+            with connect(path, is_read=True):
+                pass  # creates the tables
+        connection = sqlite3.connect(path)
+        connection.execute("PRAGMA user_version").fetchone()  # the first read opens the log
+    try:
+        yield
+    finally:
+        if connection is not None:
+            connection.close()
+
+
 def _open_database(path: Path, lock_seconds: float) -> sqlite3.Connection:
     path.parent.mkdir(0o700, parents=True, exist_ok=True)  # XDG: readable by the user only
     # isolation_level=None: the sqlite3 module begins no transaction of its own.

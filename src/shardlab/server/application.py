@@ -10,6 +10,8 @@ from fastapi import APIRouter, Depends, FastAPI
 from starlette.middleware.gzip import GZipMiddleware
 
 from shardlab import __version__
+from shardlab.course.database import hold_log_open
+from shardlab.course.store import open_store
 from shardlab.server.access import check_access
 from shardlab.server.api import (
     gallery_routes,
@@ -122,8 +124,11 @@ async def _run_workers(app: FastAPI) -> AsyncIterator[None]:
     jobs: JobService = app.state.jobs
     await asyncio.to_thread(queue_reserved_submissions, jobs, app.state.open_practice_store)
     jobs.start(asyncio.get_running_loop())
+    settings: ServerSettings = app.state.settings
+    store = open_store(settings.data_folder)
     try:
-        yield
+        with hold_log_open(store.path) if settings.is_local else contextlib.nullcontext():
+            yield
     finally:
         app.state.plans.close()
         await asyncio.to_thread(jobs.stop)

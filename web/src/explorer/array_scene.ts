@@ -11,7 +11,7 @@ import {
   labelEvery,
   makeBins,
   planeDimensions,
-  shardColors,
+  ShardColors,
   type Bin,
   type Scene,
   type SceneCell,
@@ -111,6 +111,8 @@ function addGrid(
   const rows = makeBins(rowDim === null ? 1 : layout.shardCounts[rowDim]!, box.height, MIN_CELL, gap);
   const columns = makeBins(columnDim === null ? 1 : layout.shardCounts[columnDim]!, box.width, MIN_CELL, gap);
   const coordinates = [...fixed];
+  const colors = new ShardColors(layout, style.dark);
+  const labelOf = shardLabels(layout, columns[0]!.size, rows[0]!.size, style);
   for (const row of rows) {
     if (rowDim !== null) coordinates[rowDim] = row.first;
     for (const column of columns) {
@@ -124,23 +126,25 @@ function addGrid(
         y: box.y + row.start,
         width: column.size,
         height: row.size,
-        colors: shardColors(layout.mesh, layout.shardSteps(coordinates), style.dark),
-        label: count > 1 ? "" : shardLabel(layout, coordinates, column.size, row.size, style),
+        colors: colors.ofShard(coordinates),
+        label: count > 1 ? "" : labelOf(coordinates),
       });
     }
   }
   return { rows, columns };
 }
 
-function shardLabel(layout: Layout, coordinates: readonly number[], width: number, height: number, style: SceneStyle): string {
-  if (width < 18 || height < 15) return "";
+/** The label of each shard in boxes of one size: the devices that hold it, or empty if they do not fit. */
+function shardLabels(layout: Layout, width: number, height: number, style: SceneStyle): (coordinates: readonly number[]) => string {
+  if (width < 18 || height < 15) return () => "";
   if (layout.nShards === 1 && layout.nDevices > 4) {
-    return fittingLabel([`all ${withCommas(layout.nDevices)} devices`, "all"], width, height, style);
+    const label = fittingLabel([`all ${withCommas(layout.nDevices)} devices`, "all"], width, height, style);
+    return () => label;
   }
   // The last shard has the longest ids: if its long label fits, all cells have long ones.
   const last = layout.shardCounts.map((count) => count - 1);
   const isLong = style.measure(devicesText(layout.shardDevices(last), layout.nReplicas), LABEL_SIZE) <= width - 6;
-  return fittingLabel([devicesText(layout.shardDevices(coordinates), layout.nReplicas, !isLong)], width, height, style);
+  return (coordinates) => fittingLabel([devicesText(layout.shardDevices(coordinates), layout.nReplicas, !isLong)], width, height, style);
 }
 
 export function dimensionText(layout: Layout, dim: number): string {

@@ -2,7 +2,7 @@
 
 import type { Layout } from "../shared/mesh.ts";
 import { rangeText, dimensionText, summaryNote, type SceneParts } from "./array_scene.ts";
-import { LABEL_SIZE, addHeading, makeBins, shardColors, type Bin, type Face, type Scene, type SceneStyle } from "./scene.ts";
+import { LABEL_SIZE, addHeading, makeBins, ShardColors, type Bin, type Face, type Scene, type SceneStyle } from "./scene.ts";
 
 const COS = Math.cos(Math.PI / 6);
 const SIN = 0.5;
@@ -29,10 +29,11 @@ export function blockScene(layout: Layout, width: number, height: number, style:
     const length = [edges.depth, edges.rows, edges.columns][dim]!;
     return makeBins(layout.shardCounts[dim]!, length, length / MAX_BINS, 0);
   }) as [Bin[], Bin[], Bin[]];
+  const colors = new ShardColors(layout, style.dark);
   const ordered = [[...bins[0]].reverse(), [...bins[1]].reverse(), bins[2]] as const;
   for (const back of ordered[0]) {
     for (const down of ordered[1]) {
-      for (const right of ordered[2]) addCuboid(layout, [back, down, right], bins, project, style, parts);
+      for (const right of ordered[2]) addCuboid(layout, [back, down, right], bins, project, style, colors, parts);
     }
   }
   addEdgeLabels(layout, bins, edges, project, parts);
@@ -68,6 +69,7 @@ function addCuboid(
   all: readonly [Bin[], Bin[], Bin[]],
   project: Project,
   style: SceneStyle,
+  colors: ShardColors,
   parts: SceneParts,
 ): void {
   const coordinates = [back.first, down.first, right.first];
@@ -76,14 +78,21 @@ function addCuboid(
   const [b0, b1] = extent(back, all[0].length);
   const [d0, d1] = extent(down, all[1].length);
   const [r0, r1] = extent(right, all[2].length);
-  const quad = (...corners: [number, number, number][]): number[] => corners.flatMap((corner) => project(...corner));
-  const front: Face = { points: quad([b0, d0, r0], [b0, d0, r1], [b0, d1, r1], [b0, d1, r0]), light: 0 };
-  const lid: Face = { points: quad([b0, d0, r0], [b1, d0, r0], [b1, d0, r1], [b0, d0, r1]), light: style.dark ? 0.1 : 0.3 };
-  const side: Face = { points: quad([b0, d0, r1], [b1, d0, r1], [b1, d1, r1], [b0, d1, r1]), light: -0.16 };
-  const [x0] = project(b0, d0, r0);
-  const [x1] = project(b1, d0, r1);
-  const [, y0] = project(b1, d0, r0);
-  const [, y1] = project(b0, d1, r1);
+  // The seven corners that can be seen; the eighth is behind the block.
+  const frontUpperLeft = project(b0, d0, r0);
+  const frontUpperRight = project(b0, d0, r1);
+  const frontLowerRight = project(b0, d1, r1);
+  const frontLowerLeft = project(b0, d1, r0);
+  const backUpperLeft = project(b1, d0, r0);
+  const backUpperRight = project(b1, d0, r1);
+  const backLowerRight = project(b1, d1, r1);
+  const front: Face = { points: quad(frontUpperLeft, frontUpperRight, frontLowerRight, frontLowerLeft), light: 0 };
+  const lid: Face = { points: quad(frontUpperLeft, backUpperLeft, backUpperRight, frontUpperRight), light: style.dark ? 0.1 : 0.3 };
+  const side: Face = { points: quad(frontUpperRight, backUpperRight, backLowerRight, frontLowerRight), light: -0.16 };
+  const [x0] = frontUpperLeft;
+  const [x1] = backUpperRight;
+  const [, y0] = backUpperLeft;
+  const [, y1] = frontLowerRight;
   parts.cells.push({
     id: layout.shardNumber(coordinates),
     count,
@@ -93,9 +102,15 @@ function addCuboid(
     height: y1 - y0,
     faces: [lid, side, front],
     isHidden: back.first > 0 && down.first > 0 && right !== all[2].at(-1),
-    colors: shardColors(layout.mesh, layout.shardSteps(coordinates), style.dark),
+    colors: colors.ofShard(coordinates),
     label: "",
   });
+}
+
+type Point = readonly [number, number];
+
+function quad(a: Point, b: Point, c: Point, d: Point): number[] {
+  return [a[0], a[1], b[0], b[1], c[0], c[1], d[0], d[1]];
 }
 
 function extent(bin: Bin, count: number): [number, number] {

@@ -2,7 +2,7 @@
 
 import type { Layout } from "../shared/mesh.ts";
 import { withCommas } from "../shared/python_text.ts";
-import { LABEL_SIZE, addHeading, fittingLabel, makeBins, shardColors, type Bin, type Scene, type SceneCell, type SceneStyle, type SceneText, type Swatch } from "./scene.ts";
+import { LABEL_SIZE, addHeading, fittingLabel, makeBins, ShardColors, type Bin, type Scene, type SceneCell, type SceneStyle, type SceneText, type Swatch } from "./scene.ts";
 
 const MIN_CELL = 5;
 const MAX_PANELS = 16;
@@ -19,12 +19,13 @@ interface Parts {
   readonly cells: SceneCell[];
   readonly texts: SceneText[];
   readonly swatches: Swatch[];
+  readonly colors: ShardColors;
   isSummary: boolean;
 }
 
 /** Builds the picture of the mesh in `width` pixels and at most about `height`. */
 export function meshScene(layout: Layout, width: number, height: number, style: SceneStyle): Scene {
-  const parts: Parts = { cells: [], texts: [], swatches: [], isSummary: false };
+  const parts: Parts = { cells: [], texts: [], swatches: [], colors: new ShardColors(layout, style.dark), isSummary: false };
   const { mesh } = layout;
   const nAxes = mesh.sizes.length;
   const grid: MeshGrid = {
@@ -46,7 +47,8 @@ export function meshScene(layout: Layout, width: number, height: number, style: 
     ? addWrappedRow(layout, width, height - y, y, style, parts)
     : addPanels(layout, grid, width, height - y, y, style, parts);
   const note = parts.isSummary ? `${withCommas(layout.nDevices)} devices: each box stands for several neighbours` : "";
-  return { width, height: bottom, ...parts, isHatched: layout.nReplicas > 1, note };
+  const { cells, texts, swatches } = parts;
+  return { width, height: bottom, cells, texts, swatches, isHatched: layout.nReplicas > 1, note };
 }
 
 function addPanels(layout: Layout, grid: MeshGrid, width: number, height: number, top: number, style: SceneStyle, parts: Parts): number {
@@ -133,11 +135,16 @@ function addGrid(layout: Layout, grid: MeshGrid, fixed: readonly number[], box: 
   const rows = makeBins(grid.rowAxis === null ? 1 : mesh.sizes[grid.rowAxis]!, box.height, MIN_CELL, 3);
   const columns = makeBins(grid.columnAxis === null ? 1 : mesh.sizes[grid.columnAxis]!, box.width, MIN_CELL, 3);
   const coordinate = [...fixed];
+  const labelOf = deviceLabels(layout, columns[0]!.size, rows[0]!.size, style);
   for (const row of rows) {
     if (grid.rowAxis !== null) coordinate[grid.rowAxis] = row.first;
     for (const column of columns) {
       if (grid.columnAxis !== null) coordinate[grid.columnAxis] = column.first;
-      addDevice(layout, mesh.deviceAt(coordinate), row.count * column.count, box.x + column.start, box.y + row.start, column.size, row.size, style, parts);
+      const count = row.count * column.count;
+      if (count > 1) parts.isSummary = true;
+      const id = mesh.deviceAt(coordinate);
+      const label = count > 1 ? "" : labelOf(id);
+      parts.cells.push({ id, count, x: box.x + column.start, y: box.y + row.start, width: column.size, height: row.size, colors: parts.colors.ofDevice(coordinate), label });
     }
   }
   if (grid.columnAxis !== null) addLabels(columns, (bin, text) => ({ x: box.x + bin.start + bin.size / 2, y: box.y - 5, text, align: "center", color: "faint", size: LABEL_SIZE }), 20, parts);
@@ -152,12 +159,11 @@ function addLabels(bins: readonly Bin[], place: (bin: Bin, text: string) => Scen
   });
 }
 
-function addDevice(layout: Layout, device: number, count: number, x: number, y: number, width: number, height: number, style: SceneStyle, parts: Parts): void {
-  if (count > 1) parts.isSummary = true;
-  const steps = layout.shardSteps(layout.shardCoordinates(device));
+/** The label of each device in boxes of one size: long if all long ones fit, empty if it does not fit. */
+function deviceLabels(layout: Layout, width: number, height: number, style: SceneStyle): (device: number) => string {
+  if (width < 12) return () => "";
   const isLong = style.measure(`device ${layout.nDevices - 1}`, LABEL_SIZE) <= width - 6;
-  const label = count > 1 || width < 12 ? "" : fittingLabel([isLong ? `device ${device}` : `${device}`], width + 4, height, style);
-  parts.cells.push({ id: device, count, x, y, width, height, colors: shardColors(layout.mesh, steps, style.dark), label });
+  return (device) => fittingLabel([isLong ? `device ${device}` : `${device}`], width + 4, height, style);
 }
 
 /** A mesh with one long axis: lines of 16, 32 or 64 devices. */
@@ -171,13 +177,15 @@ function addWrappedRow(layout: Layout, width: number, height: number, top: numbe
   const lineHeight = Math.max(8, Math.min(30, cell, Math.max(160, height) / Math.min(lines, maxLines)));
   const shownLines = Math.min(lines, maxLines);
   if (shownLines < lines) parts.isSummary = true;
+  const labelOf = deviceLabels(layout, cell - 2, lineHeight - 2, style);
   for (let line = 0; line < shownLines; line++) {
     const y = top + 6 + line * lineHeight;
     if (lineHeight >= 14 || line % 2 === 0) {
       parts.texts.push({ x: left - 7, y: y + lineHeight / 2 + 3, text: `${line * perLine}`, align: "right", color: "faint", size: LABEL_SIZE });
     }
     for (let column = 0; column < perLine && line * perLine + column < size; column++) {
-      addDevice(layout, line * perLine + column, 1, left + column * cell, y, cell - 2, lineHeight - 2, style, parts);
+      const id = line * perLine + column;
+      parts.cells.push({ id, count: 1, x: left + column * cell, y, width: cell - 2, height: lineHeight - 2, colors: parts.colors.ofDevice([id]), label: labelOf(id) });
     }
   }
   const bottom = top + 6 + shownLines * lineHeight + 8;

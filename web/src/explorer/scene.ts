@@ -90,26 +90,72 @@ export function makeBins(count: number, length: number, minimum: number, gap: nu
   return bins;
 }
 
-const colorCache = new Map<string, string>();
-
-/** The colors of a shard from its coordinates along mesh axes, as `cellColors` of the palette, with a cache. */
-export function shardColors(mesh: Mesh, steps: ReadonlyMap<string, number>, dark: boolean): string[] {
-  const colors: string[] = [];
-  mesh.names.forEach((name, axis) => {
-    const step = steps.get(name);
-    const size = mesh.sizes[axis]!;
-    if (step === undefined || size <= 1) return;
-    const key = `${mesh.hues[axis]}.${step}.${size}.${dark}`;
-    let color = colorCache.get(key);
-    if (color === undefined) {
-      color = axisColor(mesh.hues[axis]!, step, size, dark);
-      if (colorCache.size > 20_000) colorCache.clear();
-      colorCache.set(key, color);
-    }
-    colors.push(color);
-  });
-  return colors.length ? colors : [neutralColor(0, 2, dark)];
+/** A mesh axis that shards the array: the dimension, how many shards one step along the axis passes, and its colors. */
+interface ShardingAxis {
+  readonly axis: number;
+  readonly dim: number;
+  readonly stride: number;
+  readonly size: number;
+  readonly colors: AxisColors;
 }
+
+/** The color of each coordinate along a mesh axis, computed when it is first needed: an axis can have 2**31 devices. */
+type AxisColors = (step: number) => string;
+
+/**
+ * The colors of the shards and devices of a layout, as `cellColors` of the palette.
+ *
+ * A drag asks for those of every device in every frame, so all lookups by name happen once, here.
+ */
+export class ShardColors {
+  private readonly axes: readonly ShardingAxis[];
+  private readonly neutral: readonly string[];
+
+  constructor({ mesh, spec }: Layout, dark: boolean) {
+    const axes: ShardingAxis[] = [];
+    spec.axes.forEach((names, dim) => {
+      let stride = 1;
+      for (const name of [...names].reverse()) {
+        const [axis, size] = [mesh.axisIndex(name), mesh.size(name)];
+        if (size > 1) axes.push({ axis, dim, stride, size, colors: axisColors(mesh.hues[axis]!, size, dark) });
+        stride *= size;
+      }
+    });
+    this.axes = axes.sort((one, other) => one.axis - other.axis);
+    this.neutral = [neutralColor(0, 2, dark)];
+  }
+
+  /** The colors of a device, from its coordinate in the mesh. */
+  ofDevice(coordinate: readonly number[]): readonly string[] {
+    return this.axes.length ? this.axes.map(({ axis, colors }) => colors(coordinate[axis]!)) : this.neutral;
+  }
+
+  /** The colors of a shard, from its coordinates in the array. */
+  ofShard(coordinates: readonly number[]): readonly string[] {
+    if (!this.axes.length) return this.neutral;
+    return this.axes.map(({ dim, stride, size, colors }) => colors(Math.floor(coordinates[dim]! / stride) % size));
+  }
+}
+
+const axisColorCache = new Map<string, AxisColors>();
+
+function axisColors(hue: number, size: number, dark: boolean): AxisColors {
+  const key = `${hue}.${size}.${dark}`;
+  let lookUp = axisColorCache.get(key);
+  if (lookUp === undefined) {
+    const colors = new Map<number, string>();
+    lookUp = (step) => {
+      let color = colors.get(step);
+      if (color === undefined) colors.set(step, (color = axisColor(hue, step, size, dark)));
+      return color;
+    };
+    if (axisColorCache.size > 20) axisColorCache.clear();
+    axisColorCache.set(key, lookUp);
+  }
+  return lookUp;
+}
+
+const colorCache = new Map<string, string>();
 
 /** A color with light added (towards white) or taken away (towards black). */
 export function lighten(color: string, light: number): string {
@@ -121,6 +167,7 @@ export function lighten(color: string, light: number): string {
     const channels = [1, 3, 5].map((start) => Number.parseInt(color.slice(start, start + 2), 16));
     const mixed = channels.map((value) => Math.round(value + (target - value) * Math.abs(light)));
     result = `#${mixed.map((value) => value.toString(16).padStart(2, "0")).join("")}`;
+    if (colorCache.size > 20_000) colorCache.clear();
     colorCache.set(key, result);
   }
   return result;

@@ -90,6 +90,15 @@ export function SceneCanvas({ build, inputs, dark, highlight, label, onSelect }:
   );
 }
 
+const panelColors = new Map<boolean, string>();
+
+/** The color of the panel around a canvas, read once for each theme. */
+function panelColor(canvas: HTMLCanvasElement, dark: boolean): string {
+  let color = panelColors.get(dark);
+  if (color === undefined) panelColors.set(dark, (color = getComputedStyle(canvas).getPropertyValue("--panel").trim()));
+  return color;
+}
+
 function paint(canvas: HTMLCanvasElement, scene: Scene, dark: boolean, highlight: Highlight | null): void {
   const density = window.devicePixelRatio || 1;
   const [pixelWidth, pixelHeight] = [Math.round(scene.width * density), Math.round(scene.height * density)];
@@ -100,9 +109,11 @@ function paint(canvas: HTMLCanvasElement, scene: Scene, dark: boolean, highlight
     canvas.style.width = `${scene.width}px`;
     canvas.style.height = `${scene.height}px`;
   }
-  const context = canvas.getContext("2d")!;
+  // An opaque canvas is copied to the screen instead of blended with it.
+  const context = canvas.getContext("2d", { alpha: false })!;
   context.setTransform(density, 0, 0, density, 0, 0);
-  context.clearRect(0, 0, scene.width, scene.height);
+  context.fillStyle = panelColor(canvas, dark);
+  context.fillRect(0, 0, scene.width, scene.height);
   drawScene(context, scene, { dark, measure: measureText }, highlight);
 }
 

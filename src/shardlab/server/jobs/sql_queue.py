@@ -40,6 +40,7 @@ LEASE_SECONDS = 15.0
 MAX_LOST_ATTEMPTS = 3  # a job that ends its worker this often is not tried again
 _RETENTION_SECONDS = 14 * 86400.0
 MAX_RECORDINGS_PER_PERSON = 500
+MAX_RECORDING_BYTES_PER_PERSON = 200_000_000  # compressed; one recording has about 0.1 MB
 _RESERVED = "reserved"  # the state of a row that is no job yet: nobody sees or claims it
 _WORKER_LOST = JobError(
     kind="internal",
@@ -234,24 +235,10 @@ class SqlJobQueue:
             return len(rows)
 
     def delete_old_rows(self) -> None:
-        """Delete jobs that ended long ago, and the oldest recordings of people with too many."""
+        """Delete jobs that ended long ago."""
         with self._database.write() as session:
             oldest = self._clock() - _RETENTION_SECONDS
             session.execute(delete(JobRow).where(JobRow.finished < oldest))
-            people = session.execute(
-                select(RecordingRow.person)
-                .group_by(RecordingRow.person)
-                .having(func.count() > MAX_RECORDINGS_PER_PERSON)
-            ).scalars()
-            for person in people.all():
-                surplus = (
-                    select(RecordingRow.id)
-                    .where(RecordingRow.person == person)
-                    .order_by(RecordingRow.created.desc())
-                    .offset(MAX_RECORDINGS_PER_PERSON)
-                )
-                ids = session.scalars(surplus).all()
-                session.execute(delete(RecordingRow).where(RecordingRow.id.in_(ids)))
 
     # ------------------------------------------------------------------------------- details
 
@@ -370,7 +357,7 @@ def _count(session: Session, condition: ColumnElement[bool]) -> int:
 def add_recording(
     session: Session, recording_id: str, person: int, recording: NewRecording, *, created: float
 ) -> None:
-    """Store a recording in the transaction of `session`."""
+    """Store a recording in the transaction of `session`; the person's oldest ones make room."""
     session.add(
         RecordingRow(
             id=recording_id,
@@ -381,6 +368,25 @@ def add_recording(
             body=recording.body,
         )
     )
+    session.flush()
+    _delete_surplus_recordings(session, person, newest=recording_id)
+
+
+def _delete_surplus_recordings(session: Session, person: int, *, newest: str) -> None:
+    """Delete the oldest recordings of a person beyond the limits of number and bytes."""
+    n_bytes = func.length(RecordingRow.body) + func.length(RecordingRow.source)
+    rows = session.execute(
+        select(RecordingRow.id, n_bytes)
+        .where(RecordingRow.person == person, RecordingRow.id != newest)
+        .order_by(RecordingRow.created.desc())
+    ).all()
+    total = session.scalar(select(n_bytes).where(RecordingRow.id == newest)) or 0
+    surplus = []
+    for count, (recording_id, size) in enumerate(rows, start=2):
+        total += size
+        if count > MAX_RECORDINGS_PER_PERSON or total > MAX_RECORDING_BYTES_PER_PERSON:
+            surplus.append(recording_id)
+    session.execute(delete(RecordingRow).where(RecordingRow.id.in_(surplus)))
 
 
 def _to_job(row: JobRow, position: int | None) -> Job:
