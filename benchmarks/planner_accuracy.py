@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,10 @@ class PublishedRun:
     split: str
     microbatch: int | None = None
     schedule: str = "1f1b"
-    framework: str | None = None
+    framework: str = ""
     without: tuple[str, ...] = ()  # of flash attention and sequence parallelism
+    saves: tuple[str, ...] = ()  # arrays saved by name, on the device or the host
+    excluded: str = ""  # why the run is not comparable, according to its source
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,38 +127,93 @@ def load_runs() -> tuple[list[PublishedRun], dict[str, Any]]:
 
     data = json.loads(RUNS_FILE.read_text("utf-8"))
     runs = [
-        PublishedRun(**{**run, "without": tuple(run.get("without", ()))}) for run in data["runs"]
+        PublishedRun(**{name: _hashable(value) for name, value in run.items()})
+        for run in data["runs"]
     ]
     return runs, {name: Architecture(**sizes) for name, sizes in data["models"].items()}
 
 
-def estimate_run(run: PublishedRun, architecture: Any, hardware: Any = None) -> RunEstimate:
-    """Return the estimate for a run."""
+@cache
+def _small_tensors() -> Mapping[str, Any]:
+    """Return what the models have besides the sizes of an architecture."""
+    from shardlab.planner.models.transformer import SmallTensors
+
+    data = json.loads(RUNS_FILE.read_text("utf-8"))
+    return {name: SmallTensors(**small) for name, small in data["small_tensors"].items()}
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def prepare_run(run: PublishedRun, architecture: Any) -> Callable[..., float]:
+    """Return a function that estimates a run with other figures of its chip and framework.
+
+    What does not depend on them, such as the sharded weights, is computed once.
+    """
+    from shardlab.hardware.chips import Figure, parse_hardware
+    from shardlab.hardware.frameworks import frameworks
+    from shardlab.hardware.operation_time import OperationTimer
+
+    estimator, work = _estimator(run, architecture)
+    hardware, framework = parse_hardware(run.hardware), frameworks()[run.framework]
+
+    def estimate(figures: Mapping[str, float], framework_figures: Mapping[str, float]) -> float:
+        fitted = {name: Figure(name, value, "fit") for name, value in figures.items()}
+        chip = replace(hardware, figures={**hardware.figures, **fitted})
+        trial = replace(
+            estimator,
+            operation_timer=OperationTimer(hardware=chip),
+            framework=replace(framework, **framework_figures),
+            _operations={},
+            _collectives=None,
+        )
+        return trial.estimate(architecture, work, _workload(run))[0].expected
+
+    return estimate
+
+
+def estimate_run(run: PublishedRun, architecture: Any, *, is_default: bool = False) -> RunEstimate:
+    """Return the estimate for a run; `is_default`: as without --framework."""
+    estimator, work = _estimator(run, architecture)
+    if is_default:
+        estimator = replace(estimator, framework=None)
+    step = estimator.estimate(architecture, work, _workload(run))[0]
+    return RunEstimate(run=run, expected=step.expected, lower=step.lower, upper=step.upper)
+
+
+def _workload(run: PublishedRun) -> Any:
     from shardlab.planner.memory.workload import Workload
+
+    return Workload(
+        batch=run.batch,
+        sequence=run.sequence,
+        remat=run.remat,
+        microbatch=run.microbatch,
+        flash="flash" not in run.without,
+        dropout="flash" in run.without,  # GPT before flash attention was trained with it
+        sequence_parallel="sequence_parallel" not in run.without,
+    )
+
+
+def _estimator(run: PublishedRun, architecture: Any) -> Any:
     from shardlab.planner.models.transformer import transformer_model
-    from shardlab.planner.timing.estimate_step import estimate_step
+    from shardlab.planner.timing.estimate_step import step_estimator
 
     parts = [axis.split("=")[0] for axis in run.mesh.split(",")]
     strategy = "+".join(part for part in parts if part in ("fsdp", "expert", "tensor"))
-    step = estimate_step(
-        transformer_model(run.model, architecture),
-        run.mesh,
-        hardware=hardware or run.hardware,
-        workload=Workload(
-            batch=run.batch,
-            sequence=run.sequence,
-            remat=run.remat,
-            microbatch=run.microbatch,
-            flash="flash" not in run.without,
-            dropout="flash" in run.without,  # GPT before flash attention was trained with it
-            sequence_parallel="sequence_parallel" not in run.without,
+    return step_estimator(
+        transformer_model(
+            run.model, architecture, small_tensors=_small_tensors().get(run.model)
         ),
+        run.mesh,
+        hardware=run.hardware,
         strategy=strategy or "data-parallel",
         schedule=run.schedule,
         precision=run.precision,
         framework=run.framework,
+        saved_names=run.saves,
     )
-    return RunEstimate(run=run, expected=step.expected, lower=step.lower, upper=step.upper)
 
 
 def estimate_runs() -> list[RunEstimate]:

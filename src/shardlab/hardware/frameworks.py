@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal
 
 from shardlab._text.nearest import nearest_name
 from shardlab.errors import UnknownOption, short_repr
@@ -28,8 +28,26 @@ class Framework:
     title: str
     network: str
     compute: float
+    attention: float
     passes: float
-    mesh: str = ""
+    selective: Literal["scores", "operations"] = "scores"
+    repeats_last: bool = False
+    cast_bytes: int = 0
+    expert_cast_bytes: int = 0
+    attention_block: int = 128
+    softmax_width: int = 64
+    gathers_casts: bool = False
+
+    def gathered_bits(self, dtype: str) -> int:
+        """Return the bits of the operands that tensor axes gather before a product."""
+        return 8 if self.gathers_casts and dtype != "bf16" else 16
+    mesh: str = ""  # the mesh axis that selects the row; "-": only by name
+
+
+# Reaches all that the figures of a chip allow
+FULLY_FUSED = Framework(
+    name="", title="", network="", compute=1.0, attention=1.0, passes=1.0, attention_block=0
+)
 
 
 @cache

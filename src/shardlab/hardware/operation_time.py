@@ -29,6 +29,7 @@ from shardlab.hardware.frameworks import Framework
 
 OperationKind = Literal["matmul", "attention", "memory"]
 _RATES = {"matmul": "matmul_efficiency", "attention": "attention_efficiency"}
+_USUAL_HEAD = 128  # attention efficiencies are those of heads of this width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,7 @@ class Operation:
     n_bytes: float = 0.0
     dims: tuple[float, ...] = ()
     dtype: str = "bf16"
+    head_dim: float = 0.0  # of an attention kernel
     count: float = 1.0  # executions
     is_grouped: bool = False  # one of many products with the weights of different experts
 
@@ -158,7 +160,10 @@ class OperationTimer:
             return peak * self.compute_efficiency
         reached = peak * self.figure(_RATES[operation.kind], default=1.0)
         if self.framework is not None:
-            reached *= self.framework.compute
+            is_attention = operation.kind == "attention"
+            reached *= self.framework.attention if is_attention else self.framework.compute
+            if operation.head_dim:
+                reached *= _head_factor(operation.head_dim, self.framework.softmax_width)
         if operation.dtype != "bf16":
             reached *= self.figure("narrow_efficiency", default=1.0)
         if operation.is_grouped:
@@ -168,3 +173,16 @@ class OperationTimer:
             tiles = ceil(size / self.hardware.matmul_tile)
             reached *= size / (tiles * self.hardware.matmul_tile)
         return reached
+
+
+def _head_factor(head_dim: float, softmax_width: int) -> float:
+    """Return the rate of an attention kernel relative to that of heads of the usual width.
+
+    Exponentials are computed by a slow unit: on H100 256 times slower than FLOPs (Shah et al. 2024,
+    arXiv 2407.08608, section 3.1), so the softmax takes half as long as the products of a head of
+    128. A narrow head has as many scores and fewer products.
+
+    >>> [round(_head_factor(width, 64), 2) for width in (64, 128, 256)]
+    [0.75, 1.0, 1.2]
+    """
+    return head_dim / (head_dim + softmax_width) * (1 + softmax_width / _USUAL_HEAD)

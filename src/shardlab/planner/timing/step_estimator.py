@@ -20,6 +20,7 @@ from shardlab.planner.memory.workload_shards import WorkloadShards, workload_sha
 from shardlab.planner.model import Architecture, Model
 from shardlab.planner.timing.decoding_operations import decoding_operations
 from shardlab.planner.timing.pipeline import ONE_F_ONE_B, PipelineSchedule, bubble_fraction
+from shardlab.planner.timing.recomputation import recomputation
 from shardlab.planner.timing.step_communication import decoding_collectives, training_collectives
 from shardlab.planner.timing.step_flops import decoding_flops, training_flops
 from shardlab.planner.timing.step_operations import repeats_forward, training_operations
@@ -76,6 +77,7 @@ class StepEstimator:
     framework: Framework | None = None  # None: the usual one for the hardware and the mesh
     schedule: PipelineSchedule = ONE_F_ONE_B
     dtype: str = "bf16"  # of the products with weights
+    saved_names: tuple[str, ...] = ()  # arrays saved by name besides the input of each layer
     _operations: dict[object, _TimedOperations] = field(default_factory=dict)
     # the collectives for the weights that were counted last
     _collectives: tuple[Weights, dict[object, CollectiveTimes]] | None = None
@@ -136,6 +138,8 @@ class StepEstimator:
                     workload,
                     update_bytes=update_bytes,
                     dtype=self.dtype,
+                    repeated=recomputation(workload, framework, self.saved_names),
+                    framework=framework,
                 )
                 if self.is_training
                 else decoding_operations(arch, work.products, shards, workload, cache_bytes)
@@ -174,6 +178,7 @@ class StepEstimator:
                     workload,
                     self.schedule,
                     self.operation_timer.figure("exposed_share", default=1.0),
+                    self.framework_for(work.mesh).gathered_bits(self.dtype),
                 )
                 if self.is_training
                 else decoding_collectives(arch, work.mesh, workload)
