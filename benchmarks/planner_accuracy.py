@@ -203,9 +203,7 @@ def _estimator(run: PublishedRun, architecture: Any) -> Any:
     parts = [axis.split("=")[0] for axis in run.mesh.split(",")]
     strategy = "+".join(part for part in parts if part in ("fsdp", "expert", "tensor"))
     return step_estimator(
-        transformer_model(
-            run.model, architecture, small_tensors=_small_tensors().get(run.model)
-        ),
+        transformer_model(run.model, architecture, small_tensors=_small_tensors().get(run.model)),
         run.mesh,
         hardware=run.hardware,
         strategy=strategy or "data-parallel",

@@ -32,9 +32,9 @@ CHIP_FAMILIES = {
     "tpu-v6e": ("tpu-v6e",),
     "tpu-7x": ("tpu-7x",),
     "ampere": ("a100", "a100-40gb"),
-    "hopper": ("h100", "h200"),
+    "hopper": ("h100", "h200", "h800"),
     "hopper-500w": ("h100-96gb",),
-    "blackwell": ("b200", "gb200"),
+    "blackwell": ("b200", "gb200", "gb300"),
 }
 CHIP_FIGURES = (
     "matmul_efficiency",
@@ -52,8 +52,11 @@ _SECOND_STAGE_FAMILIES = ("hopper-500w",)
 _STEPS = (1.15, 1.05, 1.015)  # factors by which a figure is moved, coarse to fine
 _BOUNDS = {"passes": (1.0, 6.0), "overlap_loss": (0.02, 0.6)}
 _FRACTION_BOUNDS = (0.1, 1.0)
-_SQUARE_WEIGHT = 3.0  # of squared errors: a miss of 30 % counts about twice its share
-_PRIOR_WEIGHT = 0.3  # figures that no run determines stay where they are
+_USUAL_MISS = 0.12  # of a run; much larger ones have causes that no figure describes
+_COVERAGE = 0.9  # of the range of an estimate
+_FEWEST_RUNS = 9  # with fewer runs the largest miss says little about a range of 90 %
+_UNKNOWN_SHARE = 1.3
+_PRIOR_WEIGHT = 3.0  # figures that no run determines stay where they are
 
 
 @dataclass
@@ -123,8 +126,8 @@ class Fit:
         return key[0] in (run.family, run.run.framework)
 
     def _error(self, run: FittedRun, values: Mapping[Key, float]) -> float:
-        miss = abs(math.log(self.seconds(run, values) / run.run.seconds))
-        return run.weight * (miss + _SQUARE_WEIGHT * miss**2)
+        miss = math.log(self.seconds(run, values) / run.run.seconds) / _USUAL_MISS
+        return run.weight * math.log1p(miss**2)  # Cauchy's loss: outliers do not decide
 
     def seconds(self, run: FittedRun, values: Mapping[Key, float]) -> float:
         chip = {name: value for (owner, name), value in values.items() if owner == run.family}
@@ -160,6 +163,25 @@ def start_values() -> dict[Key, float]:
                 (framework.name, name): getattr(framework, name) for name in FRAMEWORK_FIGURES
             }
     return values
+
+
+def ranges(fit: Fit) -> dict[Key, float]:
+    """Return the relative error of each family of chips that 90 % of runs stay within.
+
+    The quantile of split conformal prediction: of n misses the one at rank 0.9 (n + 1).
+    """
+    misses: dict[str, list[float]] = {}
+    for run in fit.runs:
+        miss = abs(math.log(fit.seconds(run, fit.values) / run.run.seconds))
+        misses.setdefault(run.family, []).append(math.expm1(miss))
+    errors = {}
+    for family, values in misses.items():
+        rank = math.ceil(_COVERAGE * (len(values) + 1))
+        error = sorted(values)[min(rank, len(values)) - 1]
+        errors[family, "step_time_error"] = error * (
+            _UNKNOWN_SHARE if len(values) < _FEWEST_RUNS else 1
+        )
+    return errors
 
 
 def write_values(values: Mapping[Key, float]) -> None:
@@ -214,9 +236,12 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write the figures into the tables")
     arguments = parser.parse_args()
     fit = fit_figures()
+    errors = ranges(fit)
     print("\n".join(_report(fit)))
+    for key, error in errors.items():
+        print(f"{key[0]:16} {key[1]:24} {error:.2f}")
     if arguments.write:
-        write_values(fit.values)
+        write_values(fit.values | errors)
 
 
 if __name__ == "__main__":

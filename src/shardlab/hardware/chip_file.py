@@ -55,6 +55,8 @@ _COUNT_KEYS = (
     "devices_per_chip",
     "torus_axes",
     "matmul_tile",
+    "softmax_width",
+    "tensor_core_generation",
 )
 _MAX_TORUS_AXES = 8  # all placements of a mesh on them are tried
 _MAX_COUNT = 2**31 - 1
@@ -79,6 +81,8 @@ class Chip:
     devices_per_chip: int = 1
     longest_side: int | None = None
     matmul_tile: int = 1
+    softmax_width: int = 64
+    tensor_core_generation: int | None = None
     figures: Mapping[str, tuple[float, str]] = field(default_factory=dict)  # value and source
 
 

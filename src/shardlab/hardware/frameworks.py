@@ -34,19 +34,28 @@ class Framework:
     repeats_last: bool = False
     cast_bytes: int = 0
     expert_cast_bytes: int = 0
+    expert_tile: int = 128
     attention_block: int = 128
-    softmax_width: int = 64
+    attention_generation: int | None = None
     gathers_casts: bool = False
 
     def gathered_bits(self, dtype: str) -> int:
         """Return the bits of the operands that tensor axes gather before a product."""
         return 8 if self.gathers_casts and dtype != "bf16" else 16
+
     mesh: str = ""  # the mesh axis that selects the row; "-": only by name
 
 
 # Reaches all that the figures of a chip allow
 FULLY_FUSED = Framework(
-    name="", title="", network="", compute=1.0, attention=1.0, passes=1.0, attention_block=0
+    name="",
+    title="",
+    network="",
+    compute=1.0,
+    attention=1.0,
+    passes=1.0,
+    attention_block=0,
+    expert_tile=0,
 )
 
 

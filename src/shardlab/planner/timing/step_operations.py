@@ -157,13 +157,11 @@ def _training_products(
         (f"{product.name}, input gradient", (rows, columns, inner), product.count),
         (f"{product.name}, weight gradient", (inner, rows, columns), product.count),
     ):
-        is_grouped = product.n_experts > 0
-        yield matmul(name, *dims, count=count, dtype=dtype, is_grouped=is_grouped)
+        group_rows = rows if product.n_experts else 0.0
+        yield matmul(name, *dims, count=count, dtype=dtype, group_rows=group_rows)
 
 
-def _cast_pass(
-    product: WeightMatmul, rows: float, n_forward: int, cast_bytes: int
-) -> Operation:
+def _cast_pass(product: WeightMatmul, rows: float, n_forward: int, cast_bytes: int) -> Operation:
     """Return the casts of a product's operands to 8 bits: its input, and its output's gradient.
 
     Products of one input share its cast.
