@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.planner_accuracy import PublishedRun, load_runs, prepare_run
+from benchmarks.planner_accuracy import PublishedRun, as_typed, load_runs, prepare_run
 
 _HARDWARE = Path(__file__).parent.parent / "src" / "shardlab" / "hardware"
 # Chips that share their figures: those of one architecture
@@ -56,6 +56,7 @@ _USUAL_MISS = 0.12  # of a run; much larger ones have causes that no figure desc
 _COVERAGE = 0.9  # of the range of an estimate
 _FEWEST_RUNS = 9  # with fewer runs the largest miss says little about a range of 90 %
 _UNKNOWN_SHARE = 1.3
+_MAX_ERROR = 0.8  # a wider range would say nothing
 _PRIOR_WEIGHT = 3.0  # figures that no run determines stay where they are
 
 
@@ -66,6 +67,18 @@ class FittedRun:
     run: PublishedRun
     estimate: Any  # figures of the chip, framework figures -> seconds
     weight: float = 1.0
+    typed: Any = None  # the run without its details
+
+    @property
+    def software(self) -> str:
+        """The framework of the run; if it has none, the one that is assumed."""
+        from shardlab.hardware.chips import parse_hardware
+        from shardlab.planner.timing.timing_defaults import mesh_framework
+        from shardlab.sharding.mesh import parse_mesh
+
+        if self.run.framework:
+            return self.run.framework
+        return mesh_framework(parse_hardware(self.run.hardware), parse_mesh(self.run.mesh)).name
 
     @property
     def family(self) -> str:
@@ -130,18 +143,27 @@ class Fit:
         return run.weight * math.log1p(miss**2)  # Cauchy's loss: outliers do not decide
 
     def seconds(self, run: FittedRun, values: Mapping[Key, float]) -> float:
+        """Return the estimate for a run with other figures."""
+        software = run.software
         chip = {name: value for (owner, name), value in values.items() if owner == run.family}
-        framework = {
-            name: value for (owner, name), value in values.items() if owner == run.run.framework
-        }
-        return float(run.estimate(chip, framework))
+        framework = {name: value for (owner, name), value in values.items() if owner == software}
+        return float(run.estimate(chip, framework, software))
 
 
 def fitted_runs(runs: Iterable[PublishedRun], architectures: Mapping[str, Any]) -> list[FittedRun]:
     """Return the runs with weights: many runs of one model and software count as a few."""
-    fitted = [FittedRun(run, prepare_run(run, architectures[run.model])) for run in runs]
+    fitted = [_prepare(run, architectures[run.model]) for run in runs]
     sizes = Counter(_source(run.run) for run in fitted)
     return [replace(run, weight=1 / math.sqrt(sizes[_source(run.run)])) for run in fitted]
+
+
+def _prepare(run: PublishedRun, architecture: Any) -> FittedRun:
+    typed = as_typed(run)
+    return FittedRun(
+        run,
+        prepare_run(run, architecture),
+        typed=FittedRun(typed, prepare_run(typed, architecture)),
+    )
 
 
 def _source(run: PublishedRun) -> tuple[str, str, str, str]:
@@ -166,22 +188,23 @@ def start_values() -> dict[Key, float]:
 
 
 def ranges(fit: Fit) -> dict[Key, float]:
-    """Return the relative error of each family of chips that 90 % of runs stay within.
+    """Return the relative errors of each family of chips that 90 % of runs stay within.
 
-    The quantile of split conformal prediction: of n misses the one at rank 0.9 (n + 1).
+    `default_time_error` is that of runs typed in without their details. The quantile is that of
+    split conformal prediction: of n misses the one at rank 0.9 (n + 1).
     """
-    misses: dict[str, list[float]] = {}
+    misses: dict[Key, list[float]] = {}
     for run in fit.runs:
-        miss = abs(math.log(fit.seconds(run, fit.values) / run.run.seconds))
-        misses.setdefault(run.family, []).append(math.expm1(miss))
-    errors = {}
-    for family, values in misses.items():
-        rank = math.ceil(_COVERAGE * (len(values) + 1))
-        error = sorted(values)[min(rank, len(values)) - 1]
-        errors[family, "step_time_error"] = error * (
-            _UNKNOWN_SHARE if len(values) < _FEWEST_RUNS else 1
-        )
-    return errors
+        for name, trial in (("step_time_error", run), ("default_time_error", run.typed)):
+            miss = abs(math.log(fit.seconds(trial, fit.values) / run.run.seconds))
+            misses.setdefault((run.family, name), []).append(math.expm1(miss))
+    return {key: _quantile(values) for key, values in misses.items()}
+
+
+def _quantile(values: Sequence[float]) -> float:
+    rank = math.ceil(_COVERAGE * (len(values) + 1))
+    error = sorted(values)[min(rank, len(values)) - 1]
+    return min(error * (_UNKNOWN_SHARE if len(values) < _FEWEST_RUNS else 1), _MAX_ERROR)
 
 
 def write_values(values: Mapping[Key, float]) -> None:

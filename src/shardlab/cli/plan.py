@@ -231,6 +231,8 @@ def command(model: str | None, **options: Any) -> None:
     # Loaded before the work, so that a file that cannot be read ends the command at once.
     golden = None if options["compare"] is None else load_golden(options["compare"])
     loaded_model, mesh, arguments = parse_plan_arguments(model_source, options)
+    if options["is_timed"]:
+        _apply_timing_defaults(mesh, arguments, options)
     result = plan(loaded_model, mesh, **arguments)
     if config is not None:
         config = check_config(config, loaded_model)
@@ -254,6 +256,32 @@ _FILES = {
     "save": "save",
     "rules-to": "rules_to",
 }
+
+
+def _apply_timing_defaults(mesh: str, arguments: dict[str, Any], options: dict[str, Any]) -> None:
+    """Fill strategy, remat and microbatch where nothing is said, before memory is counted."""
+    from shardlab.hardware.chips import parse_hardware
+    from shardlab.hardware.frameworks import parse_framework
+    from shardlab.planner.configs.run_config import strategy_of_mesh
+    from shardlab.planner.memory.optimizer import parse_optimizer
+    from shardlab.planner.plan_mesh import parse_plan_mesh
+    from shardlab.planner.timing.timing_defaults import mesh_framework, with_timing_defaults
+
+    plan_mesh = parse_plan_mesh(mesh, arguments.get("n_devices"), arguments["hardware"])
+    if plan_mesh.hardware is None:
+        return  # the estimate reports that the chip is missing
+    chip, parsed_mesh = parse_hardware(plan_mesh.hardware), plan_mesh.mesh
+    if arguments["strategy"] is None and arguments["rules"] is None:
+        arguments["strategy"] = strategy_of_mesh(parsed_mesh)
+    is_training = parse_optimizer(arguments["optimizer"]).is_training
+    if arguments["workload"] is not None and is_training:
+        framework = parse_framework(options["framework"]) or mesh_framework(chip, parsed_mesh)
+        arguments["workload"] = with_timing_defaults(
+            arguments["workload"],
+            parsed_mesh,
+            framework,
+            is_remat_given=options["remat"] is not None,
+        )
 
 
 def _estimate_time(

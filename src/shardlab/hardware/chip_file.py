@@ -44,6 +44,7 @@ FIGURE_UNITS = {
     "collective_latency": "seconds",
     "step_overhead": "seconds",
     "step_time_error": "fraction",
+    "default_time_error": "fraction",
 }
 NETWORKS = ("torus", "switch")
 _COUNT_KEYS = (

@@ -30,6 +30,7 @@ class Framework:
     compute: float
     attention: float
     passes: float
+    remat: str = "selective"  # by default
     selective: Literal["scores", "operations"] = "scores"
     repeats_last: bool = False
     cast_bytes: int = 0

@@ -62,6 +62,7 @@ class StepTime:
     overlap_loss: float = 0.0
     error: float = 0.0
     unit: Literal["step", "token"] = "step"
+    framework: str = ""  # the software that is assumed
 
     @cached_property
     def busy_seconds(self) -> float:

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from shardlab.hardware.frameworks import Framework
 from shardlab.planner.memory.workload import Workload
 
-
 # Arrays that MaxText's policies save by name, on the device or on the host -> roles of the products
 # that are not repeated then. `context` is the output of the attention kernel.
 SAVED_ROLES: dict[str, tuple[str, ...]] = {

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardlab.errors import UnknownOption, short_repr
-from shardlab.hardware.frameworks import Framework, default_framework
+from shardlab.hardware.frameworks import Framework
 from shardlab.hardware.operation_time import OperationTime, OperationTimer
 from shardlab.hardware.step_time import StepTime
 from shardlab.hardware.step_timer import CollectiveTimes, StepTimer
@@ -24,6 +24,7 @@ from shardlab.planner.timing.recomputation import recomputation
 from shardlab.planner.timing.step_communication import decoding_collectives, training_collectives
 from shardlab.planner.timing.step_flops import decoding_flops, training_flops
 from shardlab.planner.timing.step_operations import repeats_forward, training_operations
+from shardlab.planner.timing.timing_defaults import mesh_framework
 from shardlab.planner.timing.weight_bytes import WeightBytes, WeightSync
 from shardlab.planner.timing.weight_matmuls import WeightMatmul
 from shardlab.sharding.mesh import Mesh
@@ -98,6 +99,7 @@ class StepEstimator:
         collectives = self._time_collectives(arch, work, workload)
         placement, times = self.timer.choose_placement(collectives, busy, loss)
         n_devices = work.mesh.n_devices
+        error_figure = "step_time_error" if self.framework else "default_time_error"
         count_flops = training_flops if self.is_training else decoding_flops
         step = StepTime(
             flops=sum(operation.flops * operation.count for operation in operations) * n_devices,
@@ -107,7 +109,8 @@ class StepEstimator:
             collectives=times,
             overhead_seconds=self.operation_timer.figure("step_overhead", default=0.0),
             overlap_loss=loss,
-            error=self.operation_timer.figure("step_time_error", default=0.0),
+            error=self.operation_timer.figure(error_figure, default=0.0),
+            framework=self.framework_for(work.mesh).title,
             unit="step" if self.is_training else "token",
         )
         if n_stages > 1:
@@ -157,8 +160,7 @@ class StepEstimator:
         """Return the framework whose efficiency is assumed on a mesh."""
         if self.framework is not None:
             return self.framework
-        used_axes = [name for name, size in mesh.shape.items() if size > 1]
-        return default_framework(self.timer.hardware, used_axes)
+        return mesh_framework(self.timer.hardware, mesh)
 
     def _time_collectives(
         self, arch: Architecture, work: ShardedWork, workload: Workload

@@ -28,7 +28,8 @@ def step_section(step: StepTime, title: str) -> Section:
     )
     total = f"{step.unit}: {seconds_text(step.expected)}"
     legend = "90 % of published runs are within the range; MFU is that of the bf16 peak"
-    return Section(f"{title}: {step_summary(step)}", Table(columns, rows), (total, legend))
+    notes = (total, legend, f"software: {step.framework}") if step.framework else (total, legend)
+    return Section(f"{title}: {step_summary(step)}", Table(columns, rows), notes)
 
 
 def step_summary(step: StepTime) -> str:
