@@ -34,7 +34,7 @@ def test_a_product_that_does_not_fill_a_tile_computes_the_padding():
     assert padded > exact * (8192 + 255) / 8192
 
 
-@pytest.mark.parametrize(("field", "value"), [("dtype", "int8"), ("is_grouped", True)])
+@pytest.mark.parametrize(("field", "value"), [("dtype", "int8"), ("group_rows", 8192)])
 def test_8_bit_products_and_those_of_experts_reach_less_of_the_peak(field, value):
     plain = V6E.time(matmul("", 8192, 8192, 8192))
     other = V6E.time(matmul("", 8192, 8192, 8192, **{field: value}))

@@ -39,6 +39,7 @@ class Framework:
     attention_block: int = 128
     attention_generation: int | None = None
     gathers_casts: bool = False
+    orders_ranks: bool = False
 
     def gathered_bits(self, dtype: str) -> int:
         """Return the bits of the operands that tensor axes gather before a product."""

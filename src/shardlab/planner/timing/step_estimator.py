@@ -18,6 +18,7 @@ from shardlab.hardware.step_timer import CollectiveTimes, StepTimer
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.memory.workload_shards import WorkloadShards, workload_shards
 from shardlab.planner.model import Architecture, Model
+from shardlab.planner.strategies.axis_roles import mesh_axis_roles
 from shardlab.planner.timing.decoding_operations import decoding_operations
 from shardlab.planner.timing.pipeline import ONE_F_ONE_B, PipelineSchedule, bubble_fraction
 from shardlab.planner.timing.recomputation import recomputation
@@ -27,10 +28,13 @@ from shardlab.planner.timing.step_operations import repeats_forward, training_op
 from shardlab.planner.timing.timing_defaults import mesh_framework
 from shardlab.planner.timing.weight_bytes import WeightBytes, WeightSync
 from shardlab.planner.timing.weight_matmuls import WeightMatmul
-from shardlab.sharding.mesh import Mesh
+from shardlab.sharding.mesh import Mesh, MeshSizes
 
 Weights = Mapping[WeightSync, WeightBytes]
 # Arrays that the optimizer reads and writes; gradients are only read.
+# Megatron and torchtitan number ranks by role, however a mesh is written: tensor groups are in a
+# node if they fit there (megatron/core/parallel_state.py, order "tp-cp-ep-dp-pp").
+_RANK_ORDER = ("", "stage", "data", "fsdp", "expert", "sequence", "tensor")
 _UPDATED_KINDS = ("parameters", "optimizer")
 
 
@@ -185,9 +189,17 @@ class StepEstimator:
                 if self.is_training
                 else decoding_collectives(arch, work.mesh, workload)
             )
-            mesh_sizes = tuple(work.mesh.shape.items())
+            mesh_sizes = self._rank_order(work.mesh)
             cache[key] = self.timer.time_collectives(mesh_sizes, tuple(collectives))
         return cache[key]
+
+    def _rank_order(self, mesh: Mesh) -> MeshSizes:
+        """Return the mesh axes in the order of ranks, outermost first."""
+        sizes = tuple(mesh.shape.items())
+        if not self.framework_for(mesh).orders_ranks:
+            return sizes
+        roles = {name: role for role, names in mesh_axis_roles(mesh).items() for name in names}
+        return tuple(sorted(sizes, key=lambda size: _RANK_ORDER.index(roles.get(size[0], ""))))
 
 
 def _operations_of_step(
