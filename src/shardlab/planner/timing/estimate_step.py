@@ -54,6 +54,27 @@ def estimate_step(
     return estimator.estimate(arch, work, workload, cache_bytes=cache_bytes)[0]
 
 
+def estimate_prefill(
+    model: Any,
+    mesh: Any,
+    *,
+    hardware: str | Path | Hardware,
+    workload: Workload,
+    **options: Any,
+) -> StepTime:
+    """Return the time to read the prompts of a batch, of `workload.sequence` tokens each.
+
+    >>> from shardlab.planner.memory.workload import Workload
+    >>> prefill = estimate_prefill(
+    ...     "llama3-8b", "data=1,tensor=2", hardware="h100", optimizer="none", strategy="tensor",
+    ...     workload=Workload(batch=1, sequence=2048))
+    >>> 0.02 < prefill.expected < 0.2
+    True
+    """
+    estimator, work = step_estimator(model, mesh, hardware=hardware, **options)
+    return estimator.estimate_prefill(known_architecture(estimator.model), work, workload)
+
+
 def step_estimator(
     model: Any,
     mesh: Any,

@@ -105,6 +105,16 @@ def decoding_collectives(
     )
 
 
+def prefill_collectives(
+    arch: Architecture, mesh: Mesh, workload: Workload
+) -> Iterator[StepCollective]:
+    """Yield the collectives of one forward pass over all prompts of the batch."""
+    n_tokens = workload.batch * workload.sequence
+    yield from _activation_collectives(
+        arch, mesh, n_tokens, 1, workload.dtype.bits, is_decoding=True
+    )
+
+
 def _weight_collectives(
     sync: WeightSync, weights: WeightBytes, n_layers: int, mesh: Mesh, n_microbatches: int
 ) -> Iterator[StepCollective]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardlab.errors import UnknownOption, short_repr
-from shardlab.hardware.frameworks import Framework
+from shardlab.hardware.frameworks import SERVING, Framework
 from shardlab.hardware.operation_time import OperationTime, OperationTimer
 from shardlab.hardware.step_time import StepTime
 from shardlab.hardware.step_timer import CollectiveTimes, StepTimer
@@ -21,8 +21,13 @@ from shardlab.planner.model import Architecture, Model
 from shardlab.planner.strategies.axis_roles import mesh_axis_roles
 from shardlab.planner.timing.decoding_operations import decoding_operations
 from shardlab.planner.timing.pipeline import ONE_F_ONE_B, PipelineSchedule, bubble_fraction
+from shardlab.planner.timing.prefill_operations import prefill_operations
 from shardlab.planner.timing.recomputation import recomputation
-from shardlab.planner.timing.step_communication import decoding_collectives, training_collectives
+from shardlab.planner.timing.step_communication import (
+    decoding_collectives,
+    prefill_collectives,
+    training_collectives,
+)
 from shardlab.planner.timing.step_flops import decoding_flops, training_flops
 from shardlab.planner.timing.step_operations import repeats_forward, training_operations
 from shardlab.planner.timing.timing_defaults import mesh_framework
@@ -103,6 +108,7 @@ class StepEstimator:
         collectives = self._time_collectives(arch, work, workload)
         placement, times = self.timer.choose_placement(collectives, busy, loss)
         n_devices = work.mesh.n_devices
+        framework = self.framework_for(work.mesh)
         error_figure = "step_time_error" if self.framework else "default_time_error"
         count_flops = training_flops if self.is_training else decoding_flops
         step = StepTime(
@@ -111,10 +117,11 @@ class StepEstimator:
             peak_flops=self.operation_timer.peak_flops() * n_devices,
             operations=operations,
             collectives=times,
-            overhead_seconds=self.operation_timer.figure("step_overhead", default=0.0),
+            overhead_seconds=self.operation_timer.figure("step_overhead", default=0.0)
+            + framework.step_overhead,
             overlap_loss=loss,
             error=self.operation_timer.figure(error_figure, default=0.0),
-            framework=self.framework_for(work.mesh).title,
+            framework=framework.title,
             unit="step" if self.is_training else "token",
         )
         if n_stages > 1:
@@ -123,6 +130,32 @@ class StepEstimator:
             share = bubble_fraction(self.schedule, n_stages, n_microbatches)
             step = replace(step, bubble_seconds=share * work_seconds)
         return step, placement.description
+
+    def estimate_prefill(
+        self, arch: Architecture, work: ShardedWork, workload: Workload
+    ) -> StepTime:
+        """Return the time to read all prompts of the batch: until the first token of each."""
+        shards, framework = workload_shards(work.mesh), self.framework_for(work.mesh)
+        forward = prefill_operations(
+            arch, work.products, shards, workload, dtype=self.dtype, framework=framework
+        )
+        timer = replace(self.operation_timer, framework=framework)
+        operations = tuple(timer.time(item) for item in (*forward.layers, *forward.head))
+        collectives = tuple(prefill_collectives(arch, work.mesh, workload))
+        times = self.timer.fastest_placement(self._rank_order(work.mesh), collectives)[1]
+        n_devices = work.mesh.n_devices
+        flops = sum(operation.flops * operation.count for operation in operations) * n_devices
+        return StepTime(
+            flops=flops,
+            model_flops=flops,  # a forward pass repeats nothing
+            peak_flops=self.operation_timer.peak_flops() * n_devices,
+            operations=operations,
+            collectives=times,
+            overhead_seconds=framework.step_overhead,
+            error=self.operation_timer.figure("default_time_error", default=0.0),
+            framework=framework.title,
+            unit="prefill",
+        )
 
     def _time_operations(
         self,
@@ -162,6 +195,8 @@ class StepEstimator:
 
     def framework_for(self, mesh: Mesh) -> Framework:
         """Return the framework whose efficiency is assumed on a mesh."""
+        if not self.is_training:
+            return SERVING
         if self.framework is not None:
             return self.framework
         return mesh_framework(self.timer.hardware, mesh)

@@ -94,7 +94,7 @@ def training_operations(
                 *_attention_operations(
                     arch, shards, workload, repeated.attention, framework.attention_block
                 ),
-                *_layer_passes(arch, shards, workload, n_tokens, _n_passes(repeated.passes)),
+                *layer_passes(arch, shards, workload, n_tokens, _n_passes(repeated.passes)),
             )
         ),
     ]
@@ -182,10 +182,7 @@ def _attention_operations(
     heads = heads_per_device(arch, shards.tensor.n_shards)
     for n_layers, n_attended in attended_tokens(arch, workload.sequence):
         if workload.flash:
-            # A kernel computes complete tiles: a window of few tokens is as slow as a tile.
-            n_computed = min(n_attended + attention_block, workload.sequence / 2)
-            n_computed = max(n_attended, n_computed if n_layers < arch.layers else 0)
-            flops = 2.0 * n_tokens * n_computed * heads * (arch.head_dim + arch.value_dim)
+            flops = _flash_flops(arch, shards, workload, (n_layers, n_attended), attention_block)
             yield Operation(
                 name="attention",
                 kind="attention",
@@ -212,12 +209,44 @@ def _attention_operations(
         yield memory_pass("softmax", n_tokens * sequence * heads * n_bytes, count=n_layers)
 
 
+def forward_attention(
+    arch: Architecture, shards: WorkloadShards, workload: Workload, attention_block: int
+) -> Iterator[Operation]:
+    """Yield the attention of one forward pass, by a flash kernel."""
+    for n_layers, n_attended in attended_tokens(arch, workload.sequence):
+        yield Operation(
+            name="attention",
+            kind="attention",
+            flops=_flash_flops(arch, shards, workload, (n_layers, n_attended), attention_block),
+            head_dim=(arch.head_dim + arch.value_dim) / 2,
+            count=n_layers,
+        )
+
+
+def _flash_flops(
+    arch: Architecture,
+    shards: WorkloadShards,
+    workload: Workload,
+    attended: tuple[int, float],
+    attention_block: int,
+) -> float:
+    """Return the FLOPs of one layer's flash kernel; `attended` is one of `attended_tokens`."""
+    n_layers, n_attended = attended
+    if n_layers < arch.layers:
+        # A kernel computes complete tiles: a window of few tokens is as slow as a tile.
+        tiled = min(n_attended + attention_block, workload.sequence / 2)
+        n_attended = max(n_attended, tiled)
+    heads = heads_per_device(arch, shards.tensor.n_shards)
+    n_tokens = tokens_per_device(shards, workload)
+    return 2.0 * n_tokens * n_attended * heads * (arch.head_dim + arch.value_dim)
+
+
 def heads_per_device(arch: Architecture, n_tensor: int) -> float:
     """Return the heads that one device of a tensor axis computes; all if it does not divide."""
     return arch.heads / n_tensor if arch.heads % n_tensor == 0 else float(arch.heads)
 
 
-def _layer_passes(
+def layer_passes(
     arch: Architecture,
     shards: WorkloadShards,
     workload: Workload,
