@@ -62,9 +62,9 @@ FULLY_FUSED = Framework(
 )
 
 
-# vLLM and similar: captured graphs, and one product for queries, keys and values. Between two tokens
-# the host schedules and samples: 1.5 ms, which is what one of the published points takes longer
-# than its operations (llama3-8b on A100, vLLM 0.6).
+# vLLM and similar: captured graphs, and one product for queries, keys and values. Between two
+# tokens the host schedules and samples: 1.5 ms, which is what one of the published points takes
+# longer than its operations (llama3-8b on A100, vLLM 0.6).
 SERVING = replace(
     FULLY_FUSED,
     name="serving",
