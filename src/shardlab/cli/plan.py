@@ -311,12 +311,21 @@ def _estimate_times(
         "schedule": options["schedule"],
         "precision": options["precision"],
         "framework": options["framework"],
+        "saved_names": _saved_names(options),
     }
     cache_bytes = plan.bytes_of("kv_cache")
     steps = [estimate_step(model, plan.mesh_text, cache_bytes=cache_bytes, **chosen)]
     if steps[0].unit == "token":
         steps.insert(0, estimate_prefill(model, plan.mesh_text, **chosen))
     return steps
+
+
+def _saved_names(options: dict[str, Any]) -> tuple[str, ...]:
+    """Return the arrays that a configuration saves by name, unless --remat replaces its policy."""
+    config = options.get("config")
+    if config is None or "--remat" in config.overridden:
+        return ()
+    return tuple(config.run.saved_names)
 
 
 def _write_plan(
