@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from benchmarks.calculon_points import compare_with_calculon
 from benchmarks.collective_accuracy import (
@@ -11,7 +13,14 @@ from benchmarks.collective_accuracy import (
     compare_with_autoparallel,
 )
 from benchmarks.collective_accuracy import worst_error as worst_collective_error
-from benchmarks.planner_accuracy import estimate_decoding, estimate_runs, load_runs, mean_error
+from benchmarks.planner_accuracy import (
+    as_typed,
+    estimate_decoding,
+    estimate_runs,
+    load_runs,
+    mean_error,
+)
+from benchmarks.planner_fit import Fit, fitted_runs
 from benchmarks.planner_report import PAGE, accuracy_page
 
 from shardlab.hardware.chips import hardware_names
@@ -24,7 +33,7 @@ def estimates():
 
 def test_the_page_is_what_the_benchmark_measures(estimates):
     # `make planner-accuracy` writes it again
-    assert PAGE.read_text("utf-8") == accuracy_page(estimates, estimate_decoding())
+    assert PAGE.read_text("utf-8") == accuracy_page(*estimates, estimate_decoding())
 
 
 def test_every_run_has_a_source_known_hardware_and_a_split():
@@ -49,7 +58,7 @@ def test_runs_of_one_family_are_in_one_split():
 
 
 def test_the_megatron_points_are_closer_than_calculon_is(estimates):
-    points = [estimate for estimate in estimates if estimate.run.group == "megatron/2022"]
+    points = [estimate for estimate in estimates[0] if estimate.run.group == "megatron/2022"]
     assert len(points) == 8
     assert mean_error(points) < 0.0365  # what Calculon reports for these eight
 
@@ -71,3 +80,22 @@ def test_calculon_is_compared_with_its_published_error_without_a_clone(estimates
     points = [estimate for estimate in estimates if estimate.run.group == "megatron/2022"]
     section = compare_with_calculon(points, None)
     assert section.notes[-1].startswith("Calculon: mean error 3.65%, worst 8.87% as published")
+
+
+def test_a_run_typed_in_without_details_has_the_defaults_of_the_software():
+    runs = {run.id: run for run in load_runs()[0]}
+    pipeline = as_typed(runs["h100-mbridge25.09-llama3-70b-64-fp8-cs-gbs128"])
+    assert (pipeline.remat, pipeline.microbatch, pipeline.framework) == ("selective", 2, "")
+    assert as_typed(runs["v6e-llama3.1-8b-8"]).remat == "full"
+
+
+def test_the_fit_moves_a_figure_to_where_its_runs_are():
+    """A run whose time is that of half the efficiency leads to half the efficiency."""
+    runs, architectures = load_runs()
+    run = next(run for run in runs if run.id == "v6e-gpt3-175b-256-bf16")
+    [fitted] = fitted_runs([run], architectures)
+    key = ("tpu-v6e", "matmul_efficiency")
+    slow = fitted.estimate({"matmul_efficiency": 0.4}, {}, "maxtext")
+    fit = Fit([replace(fitted, run=replace(run, seconds=slow))], {key: 0.6}, [key])
+    fit.optimize()
+    assert fit.values[key] == pytest.approx(0.4, rel=0.05)

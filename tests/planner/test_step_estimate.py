@@ -11,7 +11,7 @@ from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Architecture
 from shardlab.planner.models.load import load_model
 from shardlab.planner.models.transformer import stage_groups, transformer_model
-from shardlab.planner.timing.estimate_step import estimate_step
+from shardlab.planner.timing.estimate_step import estimate_prefill, estimate_step
 from shardlab.planner.timing.pipeline import bubble_fraction, parse_schedule
 
 GPT = {"gated": False, "vocab": 51200}
@@ -77,7 +77,9 @@ def test_the_flops_of_a_step_are_those_of_the_model_and_what_is_recomputed():
     )
     # Flash attention repeats the scores in its backward pass; the embedding is only looked up.
     assert none.flops == pytest.approx(none.model_flops, rel=0.02)
-    assert full.flops / none.flops == pytest.approx(8 / 6, rel=0.02)
+    # The last product of a layer, 28672 x 8192, is not repeated: its output is no operand.
+    last = 2 * 64 * 4096 * 80 * 28672 * 8192
+    assert (full.flops + last) / none.flops == pytest.approx(8 / 6, rel=0.02)
 
 
 def test_a_pipeline_waits_less_with_more_microbatches_and_interleaving():
@@ -153,3 +155,54 @@ def test_a_transformer_has_the_parameters_of_the_preset_with_its_sizes():
         preset = load_model(name)
         built = transformer_model(name, preset.architecture)
         assert built.n_parameters == pytest.approx(preset.n_parameters, rel=1e-3)
+
+
+def forward_flops(remat, framework, saved_names=()):
+    """FLOPs of the steps, in units of the forward products of one layer's gate projection."""
+    options = {"hardware": "h100", "framework": framework, "saved_names": saved_names}
+    workload = Workload(batch=8, sequence=1024, remat=remat)
+    return estimate_step("llama3-8b", "fsdp=8", workload=workload, **options).flops
+
+
+def test_a_policy_repeats_what_it_does_not_save():
+    unit = 2 * 8 * 1024 * 32 * 4096**2  # a product with 4096 x 4096 weights in all layers
+    none = forward_flops("none", "xla-gpu")
+    attention = forward_flops("dots", "xla-gpu") - none
+
+    def repeated(remat, framework="xla-gpu", saved_names=()):
+        products = forward_flops(remat, framework, saved_names) - none
+        return products / unit
+
+    # q 1, k and v 1/4 each, out 1, gate and up 3.5 each, down 3.5
+    full = 1 + 0.25 + 0.25 + 1 + 3.5 + 3.5
+    share = attention / unit
+    assert repeated("full") == pytest.approx(full + share)
+    assert repeated("full", "megatron") == pytest.approx(full + 3.5 + share)
+    assert repeated("selective", "megatron") == 0
+    assert repeated("selective", "torchtitan") == pytest.approx(0.25 + 1 + 3.5)  # k, out, up
+    saved = ("query_proj", "key_proj", "value_proj", "context")
+    assert repeated("full", saved_names=saved) == pytest.approx(1 + 3.5 + 3.5)
+
+
+def test_a_pipeline_is_timed_alike_however_its_mesh_is_written():
+    workload = Workload(batch=128, sequence=8192, microbatch=2, remat="none")
+    first, last = (
+        estimate_step(
+            "llama3-70b", mesh, hardware="h100", workload=workload, strategy="tensor+pipeline"
+        ).expected
+        for mesh in ("tensor=4,stage=8,data=2", "data=2,stage=8,tensor=4")
+    )
+    assert first == pytest.approx(last)
+
+
+def test_prefill_computes_and_decoding_reads():
+    options = {"hardware": "h200", "optimizer": "none", "strategy": "tensor"}
+    workload = Workload(batch=8, sequence=2048)
+    mesh = "data=1,tensor=4"
+    prefill = estimate_prefill("llama3-70b", mesh, workload=workload, **options)
+    token = estimate_step("llama3-70b", mesh, workload=workload, **options)
+    assert prefill.memory_bound_seconds < 0.2 * prefill.busy_seconds
+    assert token.memory_bound_seconds > 0.8 * token.busy_seconds
+    # two FLOPs per parameter and token, and the attention of all prompts
+    assert prefill.flops == pytest.approx(2 * 69.5e9 * 8 * 2048, rel=0.05)
+    assert prefill.expected > 30 * token.expected

@@ -72,8 +72,9 @@ timing_options = add_options(
     click.option(
         "--framework",
         metavar="NAME",
-        help="Software whose efficiency is assumed: maxtext, megatron or torchtitan.  [default: "
-        "the usual one for chip and mesh]",
+        help="Software whose efficiency is assumed: maxtext, megatron, torchtitan, pytorch-eager "
+        "or xla-gpu.  [default: maxtext on TPUs; on GPUs torchtitan for an fsdp axis, else "
+        "megatron]",
     ),
     click.option(
         "--schedule",

@@ -231,13 +231,15 @@ def command(model: str | None, **options: Any) -> None:
     # Loaded before the work, so that a file that cannot be read ends the command at once.
     golden = None if options["compare"] is None else load_golden(options["compare"])
     loaded_model, mesh, arguments = parse_plan_arguments(model_source, options)
+    if options["is_timed"]:
+        _apply_timing_defaults(mesh, arguments, options)
     result = plan(loaded_model, mesh, **arguments)
     if config is not None:
         config = check_config(config, loaded_model)
         result = replace(result, notes=(*result.notes, *config.run.notes))
         options["config"] = config
     if options["is_timed"]:
-        options["step"] = _estimate_time(loaded_model, result, arguments, options)
+        options["steps"] = _estimate_times(loaded_model, result, arguments, options)
     comparison = None if golden is None else golden.compare(result)
     _write_plan(result, golden, comparison, options)
     # With --compare the question is whether the plan changed, not whether it fits.
@@ -245,6 +247,11 @@ def command(model: str | None, **options: Any) -> None:
     click.get_current_context().exit(0 if is_ok else 1)
 
 
+_STEP_TITLES = {
+    "step": "Time of a step",
+    "prefill": "Prefill, the time to the first token",
+    "token": "Decoding, the time of one token",
+}
 # Option -> parameter of the command, for the checks before the work and the writing after it.
 _FILES = {
     "json": "json_file",
@@ -256,11 +263,37 @@ _FILES = {
 }
 
 
-def _estimate_time(
+def _apply_timing_defaults(mesh: str, arguments: dict[str, Any], options: dict[str, Any]) -> None:
+    """Fill strategy, remat and microbatch where nothing is said, before memory is counted."""
+    from shardlab.hardware.chips import parse_hardware
+    from shardlab.hardware.frameworks import parse_framework
+    from shardlab.planner.configs.run_config import strategy_of_mesh
+    from shardlab.planner.memory.optimizer import parse_optimizer
+    from shardlab.planner.plan_mesh import parse_plan_mesh
+    from shardlab.planner.timing.timing_defaults import mesh_framework, with_timing_defaults
+
+    plan_mesh = parse_plan_mesh(mesh, arguments.get("n_devices"), arguments["hardware"])
+    if plan_mesh.hardware is None:
+        return  # the estimate reports that the chip is missing
+    chip, parsed_mesh = parse_hardware(plan_mesh.hardware), plan_mesh.mesh
+    if arguments["strategy"] is None and arguments["rules"] is None:
+        arguments["strategy"] = strategy_of_mesh(parsed_mesh)
+    is_training = parse_optimizer(arguments["optimizer"]).is_training
+    if arguments["workload"] is not None and is_training:
+        framework = parse_framework(options["framework"]) or mesh_framework(chip, parsed_mesh)
+        arguments["workload"] = with_timing_defaults(
+            arguments["workload"],
+            parsed_mesh,
+            framework,
+            is_remat_given=options["remat"] is not None,
+        )
+
+
+def _estimate_times(
     model: Any, plan: Plan, arguments: dict[str, Any], options: dict[str, Any]
-) -> StepTime:
-    """Return the time of a step on the plan's mesh, with the breakdown of `advise`."""
-    from shardlab.planner.timing.estimate_step import estimate_step
+) -> list[StepTime]:
+    """Return the time of a step on the plan's mesh; of inference that of prefill and of a token."""
+    from shardlab.planner.timing.estimate_step import estimate_prefill, estimate_step
     from shardlab.planner.tpu_slices import is_tpu_slice, parse_tpu_slice
 
     missing = [name for name in ("strategy", "hardware", "workload") if not arguments.get(name)]
@@ -268,20 +301,31 @@ def _estimate_time(
         flags = {"workload": "--batch and --sequence"}
         raise click.UsageError(f"--time also needs {flags.get(missing[0], '--' + missing[0])}.")
     hardware = arguments["hardware"]
-    return estimate_step(
-        model,
-        plan.mesh_text,
+    chosen = {
         # A slice such as v5p-1024 names its chip.
-        hardware=parse_tpu_slice(hardware).hardware if is_tpu_slice(hardware) else hardware,
-        workload=arguments["workload"],
-        strategy=arguments["strategy"],
-        optimizer=arguments["optimizer"],
-        policy=arguments["policy"],
-        schedule=options["schedule"],
-        precision=options["precision"],
-        framework=options["framework"],
-        cache_bytes=plan.bytes_of("kv_cache"),
-    )
+        "hardware": parse_tpu_slice(hardware).hardware if is_tpu_slice(hardware) else hardware,
+        "workload": arguments["workload"],
+        "strategy": arguments["strategy"],
+        "optimizer": arguments["optimizer"],
+        "policy": arguments["policy"],
+        "schedule": options["schedule"],
+        "precision": options["precision"],
+        "framework": options["framework"],
+        "saved_names": _saved_names(options),
+    }
+    cache_bytes = plan.bytes_of("kv_cache")
+    steps = [estimate_step(model, plan.mesh_text, cache_bytes=cache_bytes, **chosen)]
+    if steps[0].unit == "token":
+        steps.insert(0, estimate_prefill(model, plan.mesh_text, **chosen))
+    return steps
+
+
+def _saved_names(options: dict[str, Any]) -> tuple[str, ...]:
+    """Return the arrays that a configuration saves by name, unless --remat replaces its policy."""
+    config = options.get("config")
+    if config is None or "--remat" in config.overridden:
+        return ()
+    return tuple(config.run.saved_names)
 
 
 def _write_plan(
@@ -317,8 +361,8 @@ def _plan_outputs(
 
     def render_json() -> str:
         changes = {} if comparison is None else {"comparison": comparison.to_json()}
-        if "step" in options:
-            changes["step"] = options["step"].to_json()
+        for step in options.get("steps", ()):
+            changes["prefill" if step.unit == "prefill" else "step"] = step.to_json()
         if "config" in options:
             changes["config"] = options["config"].to_json()
         return to_json_text({**plan.to_json(), **changes})
@@ -365,8 +409,8 @@ def _show_plan(plan: Plan, options: dict[str, Any]) -> None:
     )
     if "config" in options:
         show_section(options["config"].section())
-    if "step" in options:
-        show_section(step_section(options["step"], "Time of a step"))
+    for step in options.get("steps", ()):
+        show_section(step_section(step, _STEP_TITLES[step.unit]))
 
 
 def _show_comparison(comparison: Comparison, as_markdown: bool) -> None:

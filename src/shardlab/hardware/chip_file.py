@@ -46,6 +46,7 @@ FIGURE_UNITS = {
     "collective_latency": "seconds",
     "step_overhead": "seconds",
     "step_time_error": "fraction",
+    "default_time_error": "fraction",
 }
 NETWORKS = ("torus", "switch")
 NO_NCCL = "none"  # bandwidths of the data sheet, for a collective library other than NCCL
@@ -58,6 +59,8 @@ _COUNT_KEYS = (
     "devices_per_chip",
     "torus_axes",
     "matmul_tile",
+    "softmax_width",
+    "tensor_core_generation",
 )
 _MAX_TORUS_AXES = 8  # all placements of a mesh on them are tried
 _MAX_COUNT = 2**31 - 1
@@ -83,6 +86,8 @@ class Chip:
     longest_side: int | None = None
     matmul_tile: int = 1
     nccl: str | None = None  # the architecture whose NCCL constants time collectives
+    softmax_width: int = 64
+    tensor_core_generation: int | None = None
     figures: Mapping[str, tuple[float, str]] = field(default_factory=dict)  # value and source
 
 

@@ -46,6 +46,8 @@ class Hardware:
     longest_side: int | None = None  # the most chips along one torus axis, if published
     matmul_tile: int = 1  # operands of matrix products are padded to multiples of it
     nccl: str | None = None  # the architecture in nccl.toml; None: bandwidths of the data sheet
+    softmax_width: int = 64  # the softmax of a score takes as long as products of such a head
+    tensor_core_generation: int | None = None  # of NVIDIA
 
     def figure(self, name: str, *, needed_for: str = "") -> Figure:
         """Return a figure; raises `UnknownFigure` if the vendor does not publish it."""
@@ -148,4 +150,6 @@ def _device_figures(chip: Chip) -> Hardware:
         longest_side=chip.longest_side,
         matmul_tile=chip.matmul_tile,
         nccl=chip.nccl,
+        softmax_width=chip.softmax_width,
+        tensor_core_generation=chip.tensor_core_generation,
     )

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal
 
 from shardlab._text.nearest import nearest_name
 from shardlab.errors import UnknownOption, short_repr
@@ -28,8 +28,49 @@ class Framework:
     title: str
     network: str
     compute: float
+    attention: float
     passes: float
-    mesh: str = ""
+    remat: str = "selective"  # by default
+    selective: Literal["scores", "operations"] = "scores"
+    repeats_last: bool = False
+    cast_bytes: int = 0
+    expert_cast_bytes: int = 0
+    expert_tile: int = 128
+    attention_block: int = 128
+    attention_generation: int | None = None
+    gathers_casts: bool = False
+    orders_ranks: bool = False
+    step_overhead: float = 0.0  # seconds of the host that no operation hides
+
+    def gathered_bits(self, dtype: str) -> int:
+        """Return the bits of the operands that tensor axes gather before a product."""
+        return 8 if self.gathers_casts and dtype != "bf16" else 16
+
+    mesh: str = ""  # the mesh axis that selects the row; "-": only by name
+
+
+# Reaches all that the figures of a chip allow
+FULLY_FUSED = Framework(
+    name="",
+    title="",
+    network="",
+    compute=1.0,
+    attention=1.0,
+    passes=1.0,
+    attention_block=0,
+    expert_tile=0,
+)
+
+
+# vLLM and similar: captured graphs, and one product for queries, keys and values. Between two
+# tokens the host schedules and samples: 1.5 ms, which is what one of the published points takes
+# longer than its operations (llama3-8b on A100, vLLM 0.6).
+SERVING = replace(
+    FULLY_FUSED,
+    name="serving",
+    title="a serving engine with captured graphs, such as vLLM",
+    step_overhead=1.5e-3,
+)
 
 
 @cache

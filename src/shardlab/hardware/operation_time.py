@@ -29,6 +29,10 @@ from shardlab.hardware.frameworks import Framework
 
 OperationKind = Literal["matmul", "attention", "memory"]
 _RATES = {"matmul": "matmul_efficiency", "attention": "attention_efficiency"}
+# Kernels with the instructions of the third generation of tensor cores (mma.sync) reach this share
+# of the fourth's peak: Luo et al. 2024, arXiv 2402.13499, section 4.
+_OLD_INSTRUCTIONS = 0.63
+_USUAL_HEAD = 128  # attention efficiencies are those of heads of this width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +48,10 @@ class Operation:
     n_bytes: float = 0.0
     dims: tuple[float, ...] = ()
     dtype: str = "bf16"
+    head_dim: float = 0.0  # of an attention kernel
     count: float = 1.0  # executions
-    is_grouped: bool = False  # one of many products with the weights of different experts
+    # of one of many products with the weights of different experts: its rows; 0 for others
+    group_rows: float = 0.0
 
 
 def matmul(
@@ -57,7 +63,7 @@ def matmul(
     count: float = 1.0,
     dtype: str = "bf16",
     weight_bits: int = 16,
-    is_grouped: bool = False,
+    group_rows: float = 0.0,
 ) -> Operation:
     """Return a product [rows, inner] x [inner, columns] of 16-bit activations with weights."""
     return Operation(
@@ -68,7 +74,7 @@ def matmul(
         dims=(rows, inner, columns),
         dtype=dtype,
         count=count,
-        is_grouped=is_grouped,
+        group_rows=group_rows,
     )
 
 
@@ -157,14 +163,44 @@ class OperationTimer:
         if self.compute_efficiency is not None:
             return peak * self.compute_efficiency
         reached = peak * self.figure(_RATES[operation.kind], default=1.0)
-        if self.framework is not None:
+        if operation.kind == "attention":
+            reached *= self._attention_factor(operation.head_dim)
+        elif self.framework is not None:
             reached *= self.framework.compute
         if operation.dtype != "bf16":
             reached *= self.figure("narrow_efficiency", default=1.0)
-        if operation.is_grouped:
+        if rows := operation.group_rows:
             reached *= self.figure("expert_efficiency", default=1.0)
+            # Groups begin anywhere in a tile, which is computed for both of its groups.
+            tile = 0 if self.framework is None else self.framework.expert_tile
+            reached *= rows / (rows + tile)
         # Narrow operands are padded to the tiles of the matrix unit.
         for size in operation.dims:
             tiles = ceil(size / self.hardware.matmul_tile)
             reached *= size / (tiles * self.hardware.matmul_tile)
         return reached
+
+    def _attention_factor(self, head_dim: float) -> float:
+        """Return what this attention kernel reaches of the chip's rate for heads of 128."""
+        width = self.hardware.softmax_width
+        factor = _head_factor(head_dim, width) if head_dim else 1.0
+        if self.framework is None:
+            return factor
+        factor *= self.framework.attention
+        written_for = self.framework.attention_generation
+        if written_for and written_for < (self.hardware.tensor_core_generation or 0):
+            factor *= _OLD_INSTRUCTIONS
+        return factor
+
+
+def _head_factor(head_dim: float, softmax_width: int) -> float:
+    """Return the rate of an attention kernel relative to that of heads of the usual width.
+
+    Exponentials are computed by a slow unit: on H100 256 times slower than FLOPs (Shah et al. 2024,
+    arXiv 2407.08608, section 3.1), so the softmax takes half as long as the products of a head of
+    128. A narrow head has as many scores and fewer products.
+
+    >>> [round(_head_factor(width, 64), 2) for width in (64, 128, 256)]
+    [0.75, 1.0, 1.2]
+    """
+    return head_dim / (head_dim + softmax_width) * (1 + softmax_width / _USUAL_HEAD)

@@ -61,7 +61,8 @@ class StepTime:
     overhead_seconds: float = 0.0  # of a step: host, input, synchronization
     overlap_loss: float = 0.0
     error: float = 0.0
-    unit: Literal["step", "token"] = "step"
+    unit: Literal["step", "token", "prefill"] = "step"
+    framework: str = ""  # the software that is assumed
 
     @cached_property
     def busy_seconds(self) -> float:

@@ -110,6 +110,21 @@ def test_remat_policies_of_maxtext(tmp_path, policy, remat):
     assert load(tmp_path, "run.yml", text).remat == remat
 
 
+@pytest.mark.parametrize(
+    ("policy", "saved"),
+    [
+        ("full", ()),
+        ("save_out_proj", ("out_proj",)),
+        ("qkv_proj_offloaded", ("query_proj", "key_proj", "value_proj")),
+        ("custom\ncontext: offload\nmlpwo: device", ("context", "mlpwo")),
+    ],
+)
+def test_arrays_saved_by_name_are_not_computed_again(tmp_path, policy, saved):
+    path = tmp_path / "run.yml"
+    path.write_text(f"model_name: llama3-8b\nici_fsdp_parallelism: 8\nremat_policy: {policy}\n")
+    assert load_run_config(str(path)).saved_names == saved
+
+
 def test_a_custom_remat_policy_counts_the_tensors_on_the_device(tmp_path):
     text = "model_name: llama3-8b\nici_fsdp_parallelism: 8\nremat_policy: custom\n"
     run = load(tmp_path, "run.yml", text + "query_proj: device\nmlpwo: offload\nout_proj: device\n")

@@ -372,7 +372,7 @@ def _time_range(step: StepTime) -> str:
     if lower == upper:
         return lower
     number, unit = lower.split()
-    return f"{number}-{upper}" if upper.endswith(f" {unit}") else f"{lower} - {upper}"
+    return f"{number}-{upper}" if upper.endswith(f" {unit}") else f"{lower}-{upper}"
 
 
 def _mfu_text(step: StepTime) -> str:

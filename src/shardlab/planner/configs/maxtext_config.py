@@ -184,6 +184,7 @@ def parse_maxtext(files: MaxTextFiles, where: str, options: ConfigOptions) -> Ru
         sequence=settings.size("max_target_length", 2048),
         microbatch=microbatch,
         remat=remat,
+        saved_names=_saved_names(settings),
         activation_dtype=settings.text("dtype", "bfloat16"),
         flash=settings.text("attention", "autoselected") != "dot_product",
         optimizer=settings.choice("opt_type", _OPTIMIZERS, "adamw"),
@@ -384,6 +385,19 @@ def _parse_remat(settings: Settings, model: Model | None) -> tuple[str, tuple[st
     n_arrays = _count_saved_arrays(arch, saved)
     note = f"remat_policy {policy}: counted as {n_arrays} arrays of the model's width per layer."
     return str(n_arrays), (note,)
+
+
+def _saved_names(settings: Settings) -> tuple[str, ...]:
+    """Return the arrays that are saved by name: the backward pass does not compute them again."""
+    policy = settings.text("remat_policy", "full").lower()
+    if policy == "qkv_proj_offloaded":
+        return _QKV
+    if policy == "minimal_offloaded":
+        return tuple(name for name in _CUSTOM_TENSORS if name != "context")
+    if policy == "custom":
+        places = {name: settings.text(name, "remat") for name in _CUSTOM_TENSORS}
+        return tuple(name for name, place in places.items() if place in ("device", "offload"))
+    return _SAVED_TENSORS.get(policy, ())
 
 
 def _count_saved_arrays(arch: Architecture, saved: list[str]) -> int:

@@ -47,6 +47,7 @@ class RunConfig:
     sequence: int | None = None
     microbatch: int | None = None
     remat: str | None = None
+    saved_names: tuple[str, ...] = ()  # arrays saved by name, on the device or the host
     activation_dtype: str | None = None
     flash: bool = True
     sequence_parallel: bool = True

@@ -7,6 +7,7 @@ only those are read that some token of the batch is routed to.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from shardlab.hardware.operation_time import Operation, matmul, memory_pass
 from shardlab.planner.memory.workload import Workload
@@ -18,6 +19,7 @@ from shardlab.planner.timing.step_operations import StepOperations, heads_per_de
 from shardlab.planner.timing.weight_matmuls import WeightMatmul
 
 _BF16_BYTES, _F32_BYTES = 2, 4
+_MERGED_ROLES = {"query": "qkv", "key": "qkv", "value": "qkv", "gate": "gate_up", "up": "gate_up"}
 _HIDDEN_PASSES = 9  # as in a training layer's forward pass
 
 
@@ -55,7 +57,7 @@ def decoding_operations(
 def _weight_reads(
     arch: Architecture, products: Sequence[WeightMatmul], n_tokens: float
 ) -> Iterator[Operation]:
-    for product in products:
+    for product in merge_products(products):
         if product.is_head:
             continue
         rows, count = n_tokens, float(product.count)
@@ -65,6 +67,28 @@ def _weight_reads(
             count *= share
             rows = n_tokens * arch.top_k / (product.n_experts * share)
         yield _read_product(product, rows, count)
+
+
+def merge_products(products: Sequence[WeightMatmul]) -> Iterator[WeightMatmul]:
+    """Yield the products with those of one input as one, as serving engines compute them.
+
+    vLLM's `QKVParallelLinear` and `MergedColumnParallelLinear`: the same bytes in fewer kernels.
+    """
+    merged: dict[tuple[object, ...], WeightMatmul] = {}
+    for position, product in enumerate(products):
+        group = _MERGED_ROLES.get(product.role)
+        key = (group, product.count, product.n_experts) if group else (position,)
+        first = merged.get(key)
+        # A torch weight is [out, in], so the widths that differ may be either dimension.
+        if first is None:
+            merged[key] = product
+            continue
+        name = f"{first.name}+{product.name}"
+        if first.columns == product.columns:
+            merged[key] = replace(first, name=name, inner=first.inner + product.inner)
+        else:
+            merged[key] = replace(first, name=name, columns=first.columns + product.columns)
+    yield from merged.values()
 
 
 def _read_product(product: WeightMatmul, rows: float, count: float) -> Operation:

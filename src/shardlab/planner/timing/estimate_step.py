@@ -42,27 +42,60 @@ def estimate_step(
     *,
     hardware: str | Path | Hardware,
     workload: Workload,
+    cache_bytes: int = 0,
+    **options: Any,
+) -> StepTime:
+    """Return the time of a training step, or of one token if the optimizer is "none".
+
+    The options are those of `step_estimator`.
+    """
+    estimator, work = step_estimator(model, mesh, hardware=hardware, **options)
+    arch = known_architecture(estimator.model)
+    return estimator.estimate(arch, work, workload, cache_bytes=cache_bytes)[0]
+
+
+def estimate_prefill(
+    model: Any,
+    mesh: Any,
+    *,
+    hardware: str | Path | Hardware,
+    workload: Workload,
+    **options: Any,
+) -> StepTime:
+    """Return the time to read the prompts of a batch, of `workload.sequence` tokens each.
+
+    >>> from shardlab.planner.memory.workload import Workload
+    >>> prefill = estimate_prefill(
+    ...     "llama3-8b", "data=1,tensor=2", hardware="h100", optimizer="none", strategy="tensor",
+    ...     workload=Workload(batch=1, sequence=2048))
+    >>> 0.02 < prefill.expected < 0.2
+    True
+    """
+    estimator, work = step_estimator(model, mesh, hardware=hardware, **options)
+    return estimator.estimate_prefill(known_architecture(estimator.model), work, workload)
+
+
+def step_estimator(
+    model: Any,
+    mesh: Any,
+    *,
+    hardware: str | Path | Hardware,
     strategy: str | Strategy = "fsdp",
     optimizer: str | Optimizer = "adamw",
     policy: Any = None,
     schedule: PipelineSchedule | str = "1f1b",
     precision: str = "bf16",
     framework: str | Framework | None = None,
-    cache_bytes: int = 0,
-) -> StepTime:
-    """Return the time of a training step, or of one token if the optimizer is "none".
+    saved_names: tuple[str, ...] = (),
+) -> tuple[StepEstimator, ShardedWork]:
+    """Return an estimator for a model, and what one device of the mesh computes.
 
     `precision` is that of the products with weights: bf16, fp8 or int8.
     """
     chip = parse_hardware(hardware)
     parsed_optimizer, dtype_policy = parse_optimizer(optimizer), parse_dtype_policy(policy)
     loaded = drop_optimizer_states(without_scales(check_model(load_model(model)), dtype_policy))
-    if (arch := loaded.architecture) is None:
-        raise InvalidModel(
-            f"The architecture of {loaded.name!r:.80} is unknown, so its step cannot be timed.",
-            fix="pass an architecture: layers, hidden, heads, kv_heads, head_dim, ffn, vocab.",
-        )
-    parsed_mesh = parse_mesh(mesh)
+    arch = known_architecture(loaded)
     estimator = StepEstimator(
         model=loaded,
         is_training=parsed_optimizer.is_training,
@@ -71,11 +104,22 @@ def estimate_step(
         schedule=parse_schedule(schedule),
         framework=parse_framework(framework),
         dtype=parse_precision(precision),
+        saved_names=saved_names,
     )
     work = shard_work(
-        loaded, arch, parsed_mesh, parse_strategy(strategy), parsed_optimizer, dtype_policy
+        loaded, arch, parse_mesh(mesh), parse_strategy(strategy), parsed_optimizer, dtype_policy
     )
-    return estimator.estimate(arch, work, workload, cache_bytes=cache_bytes)[0]
+    return estimator, work
+
+
+def known_architecture(model: Model) -> Architecture:
+    """Return the architecture of a model; without one its step cannot be timed."""
+    if model.architecture is None:
+        raise InvalidModel(
+            f"The architecture of {model.name!r:.80} is unknown, so its step cannot be timed.",
+            fix="pass an architecture: layers, hidden, heads, kv_heads, head_dim, ffn, vocab.",
+        )
+    return model.architecture
 
 
 def shard_work(

@@ -55,8 +55,11 @@ def training_collectives(
     workload: Workload,
     schedule: PipelineSchedule = ONE_F_ONE_B,
     exposed_share: float = 1.0,
+    operand_bits: int = 16,
 ) -> Iterator[StepCollective]:
     """Yield the collectives of one training step, on the pipeline stage with most layers.
+
+    `operand_bits` are those of the operands of products: 8-bit ones are gathered after the cast.
 
     `exposed_share` of the calls over tensor axes are waited for; the rest overlaps with the
     products before or after them, as XLA's collective matmul on TPUs and Megatron's
@@ -71,7 +74,12 @@ def training_collectives(
     n_tokens = batch * workload.sequence
     tensor_axes = mesh_axis_roles(mesh).get("tensor", ())
     for collective in _activation_collectives(
-        arch, mesh, n_tokens, n_passes * workload.n_microbatches, workload.dtype.bits
+        arch,
+        mesh,
+        n_tokens,
+        n_passes * workload.n_microbatches,
+        workload.dtype.bits,
+        gathered_bits=min(workload.dtype.bits, operand_bits),
     ):
         is_split = exposed_share < 1 and set(collective.axes) <= set(tensor_axes)
         yield from _split_exposed(collective, exposed_share) if is_split else (collective,)
@@ -94,6 +102,16 @@ def decoding_collectives(
     """Yield the collectives of one token of every sequence of the batch."""
     yield from _activation_collectives(
         arch, mesh, workload.batch, 1, workload.dtype.bits, is_decoding=True
+    )
+
+
+def prefill_collectives(
+    arch: Architecture, mesh: Mesh, workload: Workload
+) -> Iterator[StepCollective]:
+    """Yield the collectives of one forward pass over all prompts of the batch."""
+    n_tokens = workload.batch * workload.sequence
+    yield from _activation_collectives(
+        arch, mesh, n_tokens, 1, workload.dtype.bits, is_decoding=True
     )
 
 
@@ -165,6 +183,7 @@ def _activation_collectives(
     n_passes: int,
     bits: int,
     *,
+    gathered_bits: int | None = None,
     is_decoding: bool = False,
 ) -> Iterator[StepCollective]:
     """Yield the collectives of activations, which the next operation needs at once."""
@@ -198,7 +217,9 @@ def _activation_collectives(
                     what=payload,
                     axes=tensor,
                     op="all_gather",
-                    payload_bytes=_divide_up(size, _n_shards(mesh, tensor)),
+                    payload_bytes=_divide_up(
+                        size * (gathered_bits or bits), bits * _n_shards(mesh, tensor)
+                    ),
                     count=n_blocks * n_passes,
                 )
                 yield StepCollective(
@@ -265,6 +286,9 @@ def _stage_collectives(
         op="ppermute",
         payload_bytes=_divide_up(n_bits, 8 * _n_shards(mesh, token_axes)),
         count=2 * schedule.chunks * workload.n_microbatches,
+        # With several groups of layers a stage has another one to compute meanwhile; Megatron's
+        # `overlap_p2p_comm` is on by default then.
+        is_overlapped=schedule.chunks > 1,
     )
 
 

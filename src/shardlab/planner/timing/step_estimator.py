@@ -11,24 +11,35 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardlab.errors import UnknownOption, short_repr
-from shardlab.hardware.frameworks import Framework, default_framework
+from shardlab.hardware.frameworks import SERVING, Framework
 from shardlab.hardware.operation_time import OperationTime, OperationTimer
 from shardlab.hardware.step_time import StepTime
 from shardlab.hardware.step_timer import CollectiveTimes, StepTimer
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.memory.workload_shards import WorkloadShards, workload_shards
 from shardlab.planner.model import Architecture, Model
+from shardlab.planner.strategies.axis_roles import mesh_axis_roles
 from shardlab.planner.timing.decoding_operations import decoding_operations
 from shardlab.planner.timing.pipeline import ONE_F_ONE_B, PipelineSchedule, bubble_fraction
-from shardlab.planner.timing.step_communication import decoding_collectives, training_collectives
+from shardlab.planner.timing.prefill_operations import prefill_operations
+from shardlab.planner.timing.recomputation import recomputation
+from shardlab.planner.timing.step_communication import (
+    decoding_collectives,
+    prefill_collectives,
+    training_collectives,
+)
 from shardlab.planner.timing.step_flops import decoding_flops, training_flops
 from shardlab.planner.timing.step_operations import repeats_forward, training_operations
+from shardlab.planner.timing.timing_defaults import mesh_framework
 from shardlab.planner.timing.weight_bytes import WeightBytes, WeightSync
 from shardlab.planner.timing.weight_matmuls import WeightMatmul
-from shardlab.sharding.mesh import Mesh
+from shardlab.sharding.mesh import Mesh, MeshSizes
 
 Weights = Mapping[WeightSync, WeightBytes]
 # Arrays that the optimizer reads and writes; gradients are only read.
+# Megatron and torchtitan number ranks by role, however a mesh is written: tensor groups are in a
+# node if they fit there (megatron/core/parallel_state.py, order "tp-cp-ep-dp-pp").
+_RANK_ORDER = ("", "stage", "data", "fsdp", "expert", "sequence", "tensor")
 _UPDATED_KINDS = ("parameters", "optimizer")
 
 
@@ -76,6 +87,7 @@ class StepEstimator:
     framework: Framework | None = None  # None: the usual one for the hardware and the mesh
     schedule: PipelineSchedule = ONE_F_ONE_B
     dtype: str = "bf16"  # of the products with weights
+    saved_names: tuple[str, ...] = ()  # arrays saved by name besides the input of each layer
     _operations: dict[object, _TimedOperations] = field(default_factory=dict)
     # the collectives for the weights that were counted last
     _collectives: tuple[Weights, dict[object, CollectiveTimes]] | None = None
@@ -96,6 +108,8 @@ class StepEstimator:
         collectives = self._time_collectives(arch, work, workload)
         placement, times = self.timer.choose_placement(collectives, busy, loss)
         n_devices = work.mesh.n_devices
+        framework = self.framework_for(work.mesh)
+        error_figure = "step_time_error" if self.framework else "default_time_error"
         count_flops = training_flops if self.is_training else decoding_flops
         step = StepTime(
             flops=sum(operation.flops * operation.count for operation in operations) * n_devices,
@@ -103,9 +117,11 @@ class StepEstimator:
             peak_flops=self.operation_timer.peak_flops() * n_devices,
             operations=operations,
             collectives=times,
-            overhead_seconds=self.operation_timer.figure("step_overhead", default=0.0),
+            overhead_seconds=self.operation_timer.figure("step_overhead", default=0.0)
+            + framework.step_overhead,
             overlap_loss=loss,
-            error=self.operation_timer.figure("step_time_error", default=0.0),
+            error=self.operation_timer.figure(error_figure, default=0.0),
+            framework=framework.title,
             unit="step" if self.is_training else "token",
         )
         if n_stages > 1:
@@ -114,6 +130,32 @@ class StepEstimator:
             share = bubble_fraction(self.schedule, n_stages, n_microbatches)
             step = replace(step, bubble_seconds=share * work_seconds)
         return step, placement.description
+
+    def estimate_prefill(
+        self, arch: Architecture, work: ShardedWork, workload: Workload
+    ) -> StepTime:
+        """Return the time to read all prompts of the batch: until the first token of each."""
+        shards, framework = workload_shards(work.mesh), self.framework_for(work.mesh)
+        forward = prefill_operations(
+            arch, work.products, shards, workload, dtype=self.dtype, framework=framework
+        )
+        timer = replace(self.operation_timer, framework=framework)
+        operations = tuple(timer.time(item) for item in (*forward.layers, *forward.head))
+        collectives = tuple(prefill_collectives(arch, work.mesh, workload))
+        times = self.timer.fastest_placement(self._rank_order(work.mesh), collectives)[1]
+        n_devices = work.mesh.n_devices
+        flops = sum(operation.flops * operation.count for operation in operations) * n_devices
+        return StepTime(
+            flops=flops,
+            model_flops=flops,  # a forward pass repeats nothing
+            peak_flops=self.operation_timer.peak_flops() * n_devices,
+            operations=operations,
+            collectives=times,
+            overhead_seconds=framework.step_overhead,
+            error=self.operation_timer.figure("default_time_error", default=0.0),
+            framework=framework.title,
+            unit="prefill",
+        )
 
     def _time_operations(
         self,
@@ -136,6 +178,8 @@ class StepEstimator:
                     workload,
                     update_bytes=update_bytes,
                     dtype=self.dtype,
+                    repeated=recomputation(workload, framework, self.saved_names),
+                    framework=framework,
                 )
                 if self.is_training
                 else decoding_operations(arch, work.products, shards, workload, cache_bytes)
@@ -151,10 +195,11 @@ class StepEstimator:
 
     def framework_for(self, mesh: Mesh) -> Framework:
         """Return the framework whose efficiency is assumed on a mesh."""
+        if not self.is_training:
+            return SERVING
         if self.framework is not None:
             return self.framework
-        used_axes = [name for name, size in mesh.shape.items() if size > 1]
-        return default_framework(self.timer.hardware, used_axes)
+        return mesh_framework(self.timer.hardware, mesh)
 
     def _time_collectives(
         self, arch: Architecture, work: ShardedWork, workload: Workload
@@ -174,13 +219,22 @@ class StepEstimator:
                     workload,
                     self.schedule,
                     self.operation_timer.figure("exposed_share", default=1.0),
+                    self.framework_for(work.mesh).gathered_bits(self.dtype),
                 )
                 if self.is_training
                 else decoding_collectives(arch, work.mesh, workload)
             )
-            mesh_sizes = tuple(work.mesh.shape.items())
+            mesh_sizes = self._rank_order(work.mesh)
             cache[key] = self.timer.time_collectives(mesh_sizes, tuple(collectives))
         return cache[key]
+
+    def _rank_order(self, mesh: Mesh) -> MeshSizes:
+        """Return the mesh axes in the order of ranks, outermost first."""
+        sizes = tuple(mesh.shape.items())
+        if not self.framework_for(mesh).orders_ranks:
+            return sizes
+        roles = {name: role for role, names in mesh_axis_roles(mesh).items() for name in names}
+        return tuple(sorted(sizes, key=lambda size: _RANK_ORDER.index(roles.get(size[0], ""))))
 
 
 def _operations_of_step(

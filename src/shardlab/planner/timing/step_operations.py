@@ -13,25 +13,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from shardlab.hardware.frameworks import FULLY_FUSED, Framework
 from shardlab.hardware.operation_time import Operation, matmul, memory_pass
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.memory.workload_shards import WorkloadShards
 from shardlab.planner.model import Architecture
 from shardlab.planner.timing.attended_tokens import attended_tokens
+from shardlab.planner.timing.recomputation import NOTHING, Recomputation, recomputation
 from shardlab.planner.timing.weight_matmuls import WeightMatmul
 
-# Remat policy -> what the backward pass repeats of the forward: weight products, attention, passes
-_REPEATED = {
-    "none": (0, 0, 0),
-    "selective": (0, 1, 0),
-    "dots": (0, 1, 1),
-    "full": (1, 1, 1),
-}
 # Arrays [tokens, hidden] that one layer reads or writes between its products: norm (2), residual
 # with the next norm (4), last residual (3). The backward pass has twice as many.
 _HIDDEN_PASSES = 9
 _BACKWARD_PASSES = 2
-_ROUTED_PASSES = 4  # tokens are sorted by expert and back, each read and written
+# Tokens are sorted by expert and back, and weighted: about four arrays [tokens, top_k, hidden] in
+# f32 and bf16. Rows that are gathered by index reach a part of the bandwidth.
+_ROUTED_PASSES = 12
 # Flash attention's backward pass computes 5 products where the forward pass computes 2, because it
 # repeats the scores (Dao 2023, arXiv 2307.08691, section 3.1).
 _FLASH_BACKWARD = 2.5
@@ -40,6 +37,7 @@ _SCORE_BYTES_FORWARD, _SCORE_BYTES_BACKWARD = 4, 6
 _DROPOUT_BYTES = 5  # dropped scores written and read, and the mask
 _LOGIT_PASSES = 5  # f32: product, maximum, sum, gradient, its use
 _BF16_BYTES, _F32_BYTES = 2, 4
+_SHARED_INPUT = ("key", "value", "up")  # of the products whose input another one has too
 
 OPERATION_FORMULAS = {
     "all": (
@@ -79,21 +77,24 @@ def training_operations(
     *,
     update_bytes: int = 0,
     dtype: str = "bf16",
+    repeated: Recomputation = NOTHING,
+    framework: Framework = FULLY_FUSED,
 ) -> StepOperations:
     """Return the operations of a training step; `update_bytes` are those of the optimizer.
 
     `products` are those of one device, of the layers of its pipeline stage.
     """
-    repeated = _repeated_passes(workload)
     stage_share = layers_per_stage(arch, shards) / max(arch.layers, 1)
     n_tokens = tokens_per_device(shards, workload)
     layers = [
-        *_weight_operations(arch, products, n_tokens, 1 + repeated[0], dtype),
+        *_weight_operations(arch, products, n_tokens, repeated, dtype, framework),
         *(
             replace(operation, count=operation.count * stage_share)
             for operation in (
-                *_attention_operations(arch, shards, workload, n_tokens, repeated[1]),
-                *_layer_passes(arch, shards, workload, n_tokens, _n_passes(repeated[2])),
+                *_attention_operations(
+                    arch, shards, workload, repeated.attention, framework.attention_block
+                ),
+                *layer_passes(arch, shards, workload, n_tokens, _n_passes(repeated.passes)),
             )
         ),
     ]
@@ -110,8 +111,8 @@ def layers_per_stage(arch: Architecture, shards: WorkloadShards) -> int:
     return shards.stage.per_device(arch.layers)
 
 
-def _n_passes(n_repeated: int) -> int:
-    return 1 + n_repeated + _BACKWARD_PASSES
+def _n_passes(is_repeated: bool) -> int:
+    return 1 + is_repeated + _BACKWARD_PASSES
 
 
 def tokens_per_device(shards: WorkloadShards, workload: Workload) -> float:
@@ -122,30 +123,28 @@ def tokens_per_device(shards: WorkloadShards, workload: Workload) -> float:
 
 def repeats_forward(workload: Workload) -> bool:
     """Return whether the backward pass repeats the forward pass, with its communication."""
-    return _repeated_passes(workload)[0] > 0
-
-
-def _repeated_passes(workload: Workload) -> tuple[int, int, int]:
-    products, attention, passes = _REPEATED.get(workload.remat, _REPEATED["full"])
-    # A flash kernel stores no scores, so there is nothing that "selective" would recompute.
-    if workload.remat == "selective" and workload.flash:
-        attention = 0
-    return products, attention, passes
+    return recomputation(workload).products
 
 
 def _weight_operations(
     arch: Architecture,
     products: Sequence[WeightMatmul],
     n_tokens: float,
-    n_forward: int,
+    repeated: Recomputation,
     dtype: str,
+    framework: Framework,
 ) -> Iterator[Operation]:
-    for product in products:
-        if product.is_head:
-            continue
+    in_layers = [product for product in products if not product.is_head]
+    for index, product in enumerate(in_layers):
         # Routing is assumed to be balanced: each expert gets as many tokens as any other.
         rows = n_tokens * arch.top_k / product.n_experts if product.n_experts else n_tokens
+        # The gradient of a routing weight needs the output of the expert's last product.
+        role = "" if product.n_experts else product.role
+        n_forward = 2 if repeated.repeats(role, index) else 1
         yield from _training_products(product, rows, n_forward, dtype)
+        cast_bytes = framework.expert_cast_bytes if product.n_experts else framework.cast_bytes
+        if dtype != "bf16" and cast_bytes:
+            yield _cast_pass(product, rows, n_forward, cast_bytes)
 
 
 def _training_products(
@@ -158,25 +157,37 @@ def _training_products(
         (f"{product.name}, input gradient", (rows, columns, inner), product.count),
         (f"{product.name}, weight gradient", (inner, rows, columns), product.count),
     ):
-        is_grouped = product.n_experts > 0
-        yield matmul(name, *dims, count=count, dtype=dtype, is_grouped=is_grouped)
+        group_rows = rows if product.n_experts else 0.0
+        yield matmul(name, *dims, count=count, dtype=dtype, group_rows=group_rows)
+
+
+def _cast_pass(product: WeightMatmul, rows: float, n_forward: int, cast_bytes: int) -> Operation:
+    """Return the casts of a product's operands to 8 bits: its input, and its output's gradient.
+
+    Products of one input share its cast.
+    """
+    is_shared = product.role in _SHARED_INPUT
+    widths = product.columns + (0 if is_shared else product.inner * n_forward)
+    return memory_pass("casts to 8 bits", cast_bytes * rows * widths, count=product.count)
 
 
 def _attention_operations(
     arch: Architecture,
     shards: WorkloadShards,
     workload: Workload,
-    n_tokens: float,
-    n_repeated: int,
+    is_repeated: bool,
+    attention_block: int,
 ) -> Iterator[Operation]:
+    n_tokens, n_repeated = tokens_per_device(shards, workload), int(is_repeated)
     heads = heads_per_device(arch, shards.tensor.n_shards)
     for n_layers, n_attended in attended_tokens(arch, workload.sequence):
         if workload.flash:
-            flops = 2.0 * n_tokens * n_attended * heads * (arch.head_dim + arch.value_dim)
+            flops = _flash_flops(arch, shards, workload, (n_layers, n_attended), attention_block)
             yield Operation(
                 name="attention",
                 kind="attention",
                 flops=flops,
+                head_dim=(arch.head_dim + arch.value_dim) / 2,
                 count=n_layers * (1 + _FLASH_BACKWARD + n_repeated),
             )
             continue
@@ -198,12 +209,44 @@ def _attention_operations(
         yield memory_pass("softmax", n_tokens * sequence * heads * n_bytes, count=n_layers)
 
 
+def forward_attention(
+    arch: Architecture, shards: WorkloadShards, workload: Workload, attention_block: int
+) -> Iterator[Operation]:
+    """Yield the attention of one forward pass, by a flash kernel."""
+    for n_layers, n_attended in attended_tokens(arch, workload.sequence):
+        yield Operation(
+            name="attention",
+            kind="attention",
+            flops=_flash_flops(arch, shards, workload, (n_layers, n_attended), attention_block),
+            head_dim=(arch.head_dim + arch.value_dim) / 2,
+            count=n_layers,
+        )
+
+
+def _flash_flops(
+    arch: Architecture,
+    shards: WorkloadShards,
+    workload: Workload,
+    attended: tuple[int, float],
+    attention_block: int,
+) -> float:
+    """Return the FLOPs of one layer's flash kernel; `attended` is one of `attended_tokens`."""
+    n_layers, n_attended = attended
+    if n_layers < arch.layers:
+        # A kernel computes complete tiles: a window of few tokens is as slow as a tile.
+        tiled = min(n_attended + attention_block, workload.sequence / 2)
+        n_attended = max(n_attended, tiled)
+    heads = heads_per_device(arch, shards.tensor.n_shards)
+    n_tokens = tokens_per_device(shards, workload)
+    return 2.0 * n_tokens * n_attended * heads * (arch.head_dim + arch.value_dim)
+
+
 def heads_per_device(arch: Architecture, n_tensor: int) -> float:
     """Return the heads that one device of a tensor axis computes; all if it does not divide."""
     return arch.heads / n_tensor if arch.heads % n_tensor == 0 else float(arch.heads)
 
 
-def _layer_passes(
+def layer_passes(
     arch: Architecture,
     shards: WorkloadShards,
     workload: Workload,

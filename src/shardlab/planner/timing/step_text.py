@@ -27,8 +27,10 @@ def step_section(step: StepTime, title: str) -> Section:
         if seconds >= _MIN_SHARE * step.expected
     )
     total = f"{step.unit}: {seconds_text(step.expected)}"
-    legend = "90 % of published runs are within the range; MFU is that of the bf16 peak"
-    return Section(f"{title}: {step_summary(step)}", Table(columns, rows), (total, legend))
+    runs = "published runs are" if step.unit == "step" else "training runs on this chip are"
+    legend = f"90 % of {runs} within the range; MFU is that of the bf16 peak"
+    notes = (total, legend, f"software: {step.framework}") if step.framework else (total, legend)
+    return Section(f"{title}: {step_summary(step)}", Table(columns, rows), notes)
 
 
 def step_summary(step: StepTime) -> str:

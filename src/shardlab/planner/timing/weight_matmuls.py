@@ -35,6 +35,18 @@ _STACKED_DIMS = ("layers", "experts")
 # Modules that multiply with the vocabulary; an embedding of another name is only looked up.
 _HEAD_MODULES = ("lm_head", "head", "output", "output_layer", "logits_dense", "unembed")
 _LEAVES = ("weight", "kernel", "embedding", "scale")
+# Modules by their place in a layer. `wo` is the last product of an MLP or of attention.
+_ROLE_NAMES = {
+    "query": ("q_proj", "wq", "query", "q", "q_b_proj", "wq_b"),
+    "key": ("k_proj", "wk", "key", "k"),
+    "value": ("v_proj", "wv", "value", "v"),
+    "qkv": ("qkv_proj", "qkv", "Wqkv", "query_key_value", "c_attn"),
+    "out": ("o_proj", "out_proj", "out", "o", "dense"),
+    "gate": ("gate_proj", "gate_up_proj", "w1", "wi_0"),
+    "up": ("up_proj", "w3", "fc1", "c_fc", "wi", "wi_1", "up", "dense_h_to_4h"),
+    "down": ("down_proj", "w2", "fc2", "down", "dense_4h_to_h"),
+}
+_ROLES = {name: role for role, names in _ROLE_NAMES.items() for name in names}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +64,7 @@ class WeightMatmul:
     weight_bits: int = 16  # as stored: what decoding reads
     n_experts: int = 0  # of one layer on the device; 0: not the weights of experts
     is_head: bool = False  # on the last pipeline stage only
+    role: str = ""  # query, key, value, qkv, out, gate, up, down; empty if the name is not known
 
 
 def weight_matmuls(
@@ -89,9 +102,16 @@ def weight_matmuls(
                 weight_bits=policy.parameter(sharded.group.dtype).bits,
                 n_experts=n_experts,
                 is_head=is_head,
+                role=_role(_module_name(sharded.group), dims),
             )
         )
     return tuple(products)
+
+
+def _role(name: str, dims: LogicalAxes) -> str:
+    if name in ("wo", "c_proj"):
+        return "down" if "mlp" in dims else "out"
+    return _ROLES.get(name, "")
 
 
 def _product_dims(group: TensorGroup) -> LogicalAxes | None:
