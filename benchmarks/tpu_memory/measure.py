@@ -27,12 +27,14 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="compilers at the same time")
     options = parser.parse_args()
     data = _load()
-    records: dict[str, Any] = {record["id"]: record for record in data["records"]}
+    records: dict[str, Any] = {
+        record["id"]: record for record in data["records"] if "error" not in record
+    }
     setups = all_setups()
     missing = [item for item in setups if item.id not in records and options.only in item.id]
     with ThreadPoolExecutor(options.jobs) as pool:
         for record in pool.map(_measure, missing):
-            print(f"{record['id']}: {record.get('peak', record.get('error'))}", flush=True)
+            print(f"{record['id']}: {record.get('peak', record.get('error', '')[-300:])}", flush=True)
             records[record["id"]] = record
             data["records"] = [records[item.id] for item in setups if item.id in records]
             RECORDS_FILE.write_text(json.dumps(data, indent=1) + "\n", "utf-8")

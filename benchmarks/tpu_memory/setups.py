@@ -70,7 +70,8 @@ def setup_from_json(data: dict[str, Any]) -> MemorySetup:
 
 def all_setups() -> list[MemorySetup]:
     """Return every setup once, those with most different options first."""
-    return list(dict.fromkeys((*_v5p_setups(), *_v5e_setups(), *_v6e_setups(), *_layer_counts())))
+    families = (_v5p_setups, _v5e_setups, _v6e_setups, _large_meshes, _layer_counts)
+    return list(dict.fromkeys(setup for family in families for setup in family()))
 
 
 def _setup(model: str, topology: str, mesh: str, batch: int, sequence: int, **more: Any) -> Any:
@@ -108,7 +109,7 @@ def _v5p_setups() -> Iterator[MemorySetup]:
     yield replace(large, batch=128, remat="save:query_proj+value_proj+key_proj+out_proj")
     yield replace(large, mesh=(("fsdp", 16), ("tensor", 4)), remat="dots")
     yield replace(large, mesh=(("fsdp", 16), ("tensor", 4)), sequence_parallel=False)
-    yield replace(large, mesh=(("fsdp", 16), ("context", 4)), sequence=16384)
+    yield replace(large, mesh=(("fsdp", 16), ("context", 4)), batch=16, sequence=16384)
     yield replace(large, batch=256, accumulation=4, weight_dtype="bfloat16")
 
 
@@ -125,7 +126,7 @@ def _v5e_setups() -> Iterator[MemorySetup]:
     llama = _setup("llama3-8b", "v5e:4x8", "fsdp=32", 32, 4096)
     yield llama
     yield replace(llama, mesh=(("fsdp", 8), ("tensor", 4)))
-    yield replace(llama, mesh=(("fsdp", 8), ("tensor", 4)), remat="dots")
+    yield replace(llama, mesh=(("fsdp", 8), ("tensor", 4)), remat="dots", batch=8)
     yield _setup("llama2-7b", "v5e:4x8", "fsdp=16,tensor=2", 64, 2048)
 
 
@@ -134,17 +135,40 @@ def _v6e_setups() -> Iterator[MemorySetup]:
     yield llama2
     yield replace(llama2, remat="dots")
     yield replace(llama2, remat="save:query_proj+key_proj+value_proj+context", loss_chunks=4)
-    yield replace(llama2, mesh=(("fsdp", 4), ("tensor", 4)), remat="none", batch=16)
+    yield replace(llama2, mesh=(("fsdp", 4), ("tensor", 4)), remat="none", batch=4)
     yield replace(llama2, mesh=(("fsdp", 8), ("context", 2)), sequence=8192, batch=16)
     yield replace(llama2, mesh=(("data", 2), ("fsdp", 8)), accumulation=2, batch=64)
     llama3 = _setup("llama3-8b", "v6e:4x4", "fsdp=16", 32, 8192)
     yield llama3
     yield replace(llama3, batch=64, loss_chunks=16)
-    yield replace(llama3, mesh=(("fsdp", 8), ("tensor", 2)), batch=16, remat="dots")
+    yield replace(llama3, mesh=(("fsdp", 8), ("tensor", 2)), batch=8, remat="dots")
     yield replace(llama3, mesh=(("fsdp", 8), ("tensor", 2)), weight_dtype="bfloat16")
     yield replace(llama3, remat="offload:query_proj+key_proj+value_proj", batch=16)
     yield _setup("llama3-70b", "v6e:8x8", "fsdp=64", 64, 4096, remat="full")
     yield _setup("llama3-70b", "v6e:8x8", "fsdp=16,tensor=4", 32, 4096, remat="full")
+
+
+def _large_meshes() -> Iterator[MemorySetup]:
+    """Yield more devices, and steps whose peak is not at the loss."""
+    yield _setup("llama2-7b", "v5e:4x8", "fsdp=32", 64, 2048)
+    yield _setup("llama2-7b", "v5e:4x8", "fsdp=32", 32, 4096, weight_dtype="bfloat16")
+    yield _setup("qwen3-1.7b", "v5e:8x8", "fsdp=64", 128, 4096, loss_chunks=4)
+    yield _setup("qwen3-1.7b", "v5e:8x8", "fsdp=64", 64, 4096, remat="dots")
+    llama = _setup("llama3-8b", "v5p:4x4x4", "fsdp=64", 128, 8192)
+    yield llama
+    yield replace(llama, remat="dots", batch=64)
+    yield replace(llama, mesh=(("fsdp", 32), ("tensor", 2)), weight_dtype="bfloat16")
+    yield replace(llama, mesh=(("data", 4), ("fsdp", 16)), remat="save:context+out_proj")
+    yield replace(llama, mesh=(("fsdp", 16), ("context", 4)), batch=16, sequence=65536)
+    yield replace(llama, batch=256, accumulation=2, weight_dtype="bfloat16")
+    large = _setup("llama3-70b", "v6e:16x16", "fsdp=256", 256, 4096)
+    yield large
+    yield replace(large, mesh=(("fsdp", 64), ("tensor", 4)), batch=128, loss_chunks=4)
+    yield replace(large, mesh=(("fsdp", 32), ("tensor", 8)), weight_dtype="bfloat16")
+    yield replace(large, mesh=(("data", 2), ("fsdp", 128)), sequence=8192)
+    yield _setup("llama3-70b", "v5p:4x4x8", "fsdp=128", 256, 8192)
+    yield _setup("llama3-70b", "v5p:4x4x8", "fsdp=32,tensor=4", 64, 8192, remat="dots")
+    yield _setup("llama3-70b", "v5p:4x4x8", "data=2,fsdp=64", 128, 8192, loss_chunks=8)
 
 
 def _layer_counts() -> Iterator[MemorySetup]:

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
-from jax.experimental import topologies
+from jax.experimental import mesh_utils, topologies
 from jax.experimental.pallas.ops.tpu.splash_attention import (
     splash_attention_kernel,
     splash_attention_mask,
@@ -33,7 +33,10 @@ def lower_step(setup: MemorySetup) -> Any:
     """Return the lowered train step of a setup."""
     topology = topologies.get_topology_desc(setup.topology, platform="tpu")
     sizes = {"data": 1, "fsdp": 1, "context": 1, "tensor": 1} | dict(setup.mesh)
-    mesh = topologies.make_mesh(topology, tuple(sizes.values()), tuple(sizes))
+    devices = mesh_utils.create_device_mesh(
+        tuple(sizes.values()), topology.devices, allow_split_physical_axes=True
+    )
+    mesh = Mesh(devices, tuple(sizes))
     shapes, specs = _parameter_shapes(setup), _parameter_specs()
     params = {
         name: _abstract(shape, setup.weight_dtype, specs[name], mesh)
