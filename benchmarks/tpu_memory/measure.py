@@ -34,7 +34,9 @@ def main() -> None:
     missing = [item for item in setups if item.id not in records and options.only in item.id]
     with ThreadPoolExecutor(options.jobs) as pool:
         for record in pool.map(_measure, missing):
-            print(f"{record['id']}: {record.get('peak', record.get('error', '')[-300:])}", flush=True)
+            print(
+                f"{record['id']}: {record.get('peak', record.get('error', '')[-300:])}", flush=True
+            )
             records[record["id"]] = record
             data["records"] = [records[item.id] for item in setups if item.id in records]
             RECORDS_FILE.write_text(json.dumps(data, indent=1) + "\n", "utf-8")

@@ -12,7 +12,6 @@ from shardlab.hardware.chips import Hardware
 from shardlab.hardware.mesh_placement import n_slices
 from shardlab.planner.advice.advice import Candidate
 from shardlab.planner.advice.candidate_search import CandidateSearch
-from shardlab.planner.memory.activations import activation_margin
 from shardlab.planner.timing.step_communication import COMMUNICATION_FORMULAS
 from shardlab.planner.timing.step_estimator import PRECISIONS
 from shardlab.planner.timing.step_operations import OPERATION_FORMULAS
@@ -126,18 +125,11 @@ def _estimate_notes(search: CandidateSearch, with_context: bool) -> Iterator[str
 
 
 def _margin_note(search: CandidateSearch) -> str:
-    if search.margin is not None:
+    if search.margin != 1:
         return f"Activations may take {search.margin:g} times their estimate, as requested."
-    policies_by_margin: dict[float, list[str]] = {}
-    for remat in search.remat_policies:
-        policies_by_margin.setdefault(activation_margin(remat), []).append(remat)
-    margins = ", ".join(
-        f"{margin:g} (remat {', '.join(policies)})"
-        for margin, policies in policies_by_margin.items()
-    )
     return (
-        f"Activations may take as many times their estimate as XLA was measured to need: "
-        f"{margins}; --activation-margin 1 trusts the estimate."
+        "Peak memory is that of `plan`, calibrated on XLA's buffer assignments for TPUs; "
+        "--activation-margin 1.2 leaves room for activations of your own."
     )
 
 
