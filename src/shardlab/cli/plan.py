@@ -24,6 +24,7 @@ from shardlab.cli.options import (
     html_option,
     json_option,
     limit_options,
+    memory_options,
     optimizer_option,
     output_option,
     timing_options,
@@ -171,9 +172,10 @@ _model_options = add_options(
         "--remat",
         metavar="POLICY",
         shell_complete=complete_remat,
-        help="What is saved for the backward pass: none, selective, dots, full, or a number of "
-        "arrays per layer.",
+        help="What is saved for the backward pass: none, selective, dots, full, a number of "
+        "arrays per layer, or names such as query_proj+out_proj.",
     ),
+    memory_options,
     click.option("--activation-dtype", metavar="DTYPE", help="Dtype of activations."),
     click.option("--no-flash", is_flag=True, help="Attention scores are written to memory."),
     click.option(

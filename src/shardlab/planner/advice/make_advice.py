@@ -73,6 +73,9 @@ def advise(
     precision: str = "bf16",
     policy: DtypePolicy | str | None = None,
     headroom: float = 0.1,
+    offload: str = "",
+    offload_optimizer: bool = False,
+    loss_chunks: int = 1,
     activation_margin: float = 1.0,
     cache_dtype: str | None = None,
     compute_efficiency: float | None = None,
@@ -96,11 +99,19 @@ def advise(
     is not the fastest. Without an optimizer it is advice for inference, for
     the time of one token. Without batch and sequence, or for a model of unknown architecture,
     candidates are ranked by memory alone. What fits leaves memory for `activation_margin` times the
-    estimated activations, by default for as much as was measured.
+    estimated activations. `offload`, `offload_optimizer` and `loss_chunks` are those of a
+    `Workload`.
     """
     chip = _parse_chip(hardware, figures)
     n_devices = _parse_devices(devices, chip)
     workload = _parse_workload(batch, sequence, microbatch, cache_dtype)
+    if workload is not None:
+        workload = replace(
+            workload,
+            offload=offload,
+            offload_optimizer=offload_optimizer,
+            loss_chunks=loss_chunks,
+        )
     parsed_optimizer, dtype_policy = parse_optimizer(optimizer), parse_dtype_policy(policy)
     loaded = with_architecture(check_model(load_model(model), _MAX_KINDS), architecture)
     timed_workload = workload if loaded.architecture else None

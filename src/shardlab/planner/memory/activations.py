@@ -198,6 +198,7 @@ class TokenMemory:
     recomputed: int  # of the largest layer
     largest: int  # the largest tensor of a layer
     logits: int  # elements, of the tokens that the loss computes at once
+    has_experts: bool = False
 
 
 def count_token_memory(
@@ -220,6 +221,7 @@ def count_token_memory(
         recomputed=n_tokens * _bytes_per_token(recomputed, shards, workload),
         largest=n_tokens * max(_bytes_per_token((tensor,), shards, workload) for tensor in layer),
         logits=-(-n_tokens // workload.loss_chunks) * arch.vocab // _n_vocab_shards(arch, shards),
+        has_experts=bool(arch.experts),
     )
 
 

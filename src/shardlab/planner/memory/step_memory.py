@@ -149,8 +149,13 @@ def _backward_bytes(
         + tokens.recomputed
         # The gradient of an activation needs a buffer besides the activation itself.
         + tokens.largest
-        + profile.gathered_layers * weights.gathered.layer
+        + _gathered_layers(tokens.has_experts, profile) * weights.gathered.layer
     )
+
+
+def _gathered_layers(has_experts: bool, profile: MemoryProfile) -> int:
+    # All experts of a layer together are too large to be prefetched as well.
+    return 1 if has_experts else profile.gathered_layers
 
 
 def _saved_bytes(saved: int, workload: Workload, profile: MemoryProfile) -> int:
@@ -232,11 +237,12 @@ def _backward_item(
     profile: MemoryProfile,
     n_bytes: int,
 ) -> MemoryItem:
-    gathered = profile.gathered_layers * weights.gathered.layer
+    n_layers = _gathered_layers(bool(arch.experts), profile)
+    gathered = n_layers * weights.gathered.layer
     recomputed = recomputed_text(arch, shards, workload)
     formula = f"recomputed: {recomputed}" if recomputed else "nothing is recomputed"
     formula += "; one gradient of the largest tensor"
-    formula += _extra_text(f"gathered weights of {profile.gathered_layers} layers", gathered)
+    formula += _extra_text(f"gathered weights of layers at once ({n_layers})", gathered)
     formula += _extra_text("weights in the dtype of activations", _copies(weights, profile))
     if workload.remat in ("none", "selective") and profile.unfused_saves > 1:
         formula += f"; saved activations × {profile.unfused_saves:g} for unfused steps"
