@@ -16,6 +16,7 @@ from benchmarks.planner_accuracy import (
     summary_cells,
     worst_error,
 )
+from benchmarks.planner_memory import memory_section
 
 PAGE = Path(__file__).parent.parent / "docs" / "planner-accuracy.md"
 _CALCULON = "megatron/2022"
@@ -60,6 +61,7 @@ of held-out runs.
 |---|---|---|---|---|---|---|
 {groups}
 
+{memory}
 ## Decoding
 
 Time per output token of vLLM; none of these points was used to calibrate.
@@ -88,6 +90,7 @@ def accuracy_page(estimates: Sequence[RunEstimate], decoding: Sequence[DecodePoi
             f"| {' | '.join((*key, *summary_cells(group)))} |"
             for key, group in sorted(group_estimates(estimates).items())
         ),
+        memory=memory_section(),
         decoding="\n".join(map(_decode_row, decoding)),
         runs="\n".join(map(_run_row, estimates)),
     )
