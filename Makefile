@@ -11,7 +11,7 @@ STAMP  := $(VENV)/.installed
 DOCS   := $(VENV)/.docs-installed
 PIP    := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check --constraint constraints-dev.txt
 
-.PHONY: lab tour test test-all bench lint types format docs clean conformance library-tests public-programs corpus mutants planner-accuracy screenshots web
+.PHONY: lab tour test test-all bench lint types format docs clean conformance library-tests public-programs corpus mutants planner-accuracy tpu-memory screenshots web
 
 lab: $(STAMP)
 	@$(BIN)/shardlab serve $(ARGS)
@@ -68,6 +68,10 @@ mutants: $(STAMP)
 # docs/planner-accuracy.md: estimated step times beside published ones.
 planner-accuracy: $(STAMP)
 	@$(BIN)/python -m benchmarks.planner_report
+
+# benchmarks/data/tpu_memory.json: memory of train steps, by the compiler of shardlab[tpu].
+tpu-memory: $(STAMP)
+	@$(BIN)/python -m benchmarks.tpu_memory.measure $(ARGS)
 
 # The screenshots of README.md and docs/, made by the browser tests.
 screenshots: $(STAMP)

@@ -209,7 +209,7 @@ def _workload(run: PublishedRun) -> Any:
     return Workload(
         batch=run.batch,
         sequence=run.sequence,
-        remat=run.remat,
+        remat="+".join(run.saves) or run.remat,
         microbatch=run.microbatch,
         flash="flash" not in run.without,
         dropout="flash" in run.without,  # GPT before flash attention was trained with it
@@ -231,7 +231,6 @@ def _estimator(run: PublishedRun, architecture: Any) -> Any:
         schedule=run.schedule,
         precision=run.precision,
         framework=run.framework or None,
-        saved_names=run.saves,
     )
 
 

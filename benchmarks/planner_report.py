@@ -19,6 +19,7 @@ from benchmarks.planner_accuracy import (
     summary_cells,
     worst_error,
 )
+from benchmarks.planner_memory import memory_section
 
 PAGE = Path(__file__).parent.parent / "docs" / "planner-accuracy.md"
 _WORST_GOAL = 0.20
@@ -86,6 +87,8 @@ Goal: within 15 % for all-gather, reduce-scatter (`psum_scatter`) and all-reduce
 |---|---|---|---|---|
 {collectives}
 
+{memory}
+
 ## Decoding
 
 Time per output token of vLLM. The 1.5 ms of the host between two tokens are those of
@@ -124,6 +127,7 @@ def accuracy_page(
         excluded="\n".join(f"- {run.id}: {run.excluded}" for run in load_runs()[0] if run.excluded),
         groups="\n".join(_group_rows(estimates, typed)),
         collectives="\n".join(_collective_rows()),
+        memory=memory_section(),
         decoding="\n".join(map(_decode_row, decoding)),
         runs="\n".join(map(_run_row, estimates, typed)),
     )

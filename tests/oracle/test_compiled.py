@@ -10,9 +10,12 @@ from pathlib import Path
 import jax
 import pytest
 
-from shardlab.planner.memory.activations import ACTIVATION_MARGINS, activation_items
+from shardlab.planner.memory.activations import count_token_memory
+from shardlab.planner.memory.gathered_weights import GatheredWeights
+from shardlab.planner.memory.step_memory import XLA, StepWeights, find_peak
 from shardlab.planner.memory.workload import Workload
-from shardlab.planner.model import Architecture, Model
+from shardlab.planner.memory.workload_shards import workload_shards
+from shardlab.planner.model import Architecture
 from shardlab.sharding.mesh import parse_mesh
 
 
@@ -69,13 +72,13 @@ def test_keys_sharded_inside_heads_are_gathered_and_replicated_ones_are_not(comp
 
 
 @pytest.mark.parametrize("remat", ["none", "full"])
-def test_activations_are_a_lower_estimate_within_a_factor_of_two_and_a_half(compiled, remat):
-    """Autodiff also saves steps of softmax and SiLU; docs/plan-memory.md has the ratios."""
+def test_temporaries_of_a_small_step_are_near_the_estimate_on_cpu_too(compiled, remat):
+    """The model is calibrated on TPUs; XLA for CPU fuses less, and has no flash kernel."""
     arch = Architecture(layers=8, hidden=128, heads=4, kv_heads=2, head_dim=32, ffn=344, vocab=512)
     work = Workload(batch=8, sequence=128, remat=remat, dtype="f32", flash=False)
-    items = activation_items(
-        Model(name="", groups=(), architecture=arch), parse_mesh("data=1"), work
+    shards = workload_shards(parse_mesh("data=1"))
+    none = StepWeights(
+        parameters=0, gradients=0, optimizer=0, compute_copies=0, gathered=GatheredWeights()
     )
-    estimate = sum(item.bytes_per_device for item in items)
-    assert 1 <= compiled["temporaries"][remat] / estimate <= 2.5
-    assert compiled["temporaries"][remat] / estimate <= ACTIVATION_MARGINS[remat]
+    estimate = find_peak(count_token_memory(arch, shards, work), none, work, shards, XLA)
+    assert 0.5 <= compiled["temporaries"][remat] / estimate.activations <= 2

@@ -8,8 +8,9 @@ from fractions import Fraction
 import pytest
 
 import shardlab
-from shardlab.planner.memory.activations import activation_items, layer_tensors
+from shardlab.planner.memory.activations import count_token_memory, layer_tensors, saved_item
 from shardlab.planner.memory.workload import Workload
+from shardlab.planner.memory.workload_shards import workload_shards
 from shardlab.planner.model import Architecture, Model
 from shardlab.planner.models.load import load_model
 from shardlab.sharding.mesh import parse_mesh
@@ -46,7 +47,11 @@ def saved_bytes(model, mesh="tensor=1", **options):
     options = {"flash": False, "dropout": True, "remat": "none"} | options
     batch, sequence = options.pop("batch", 1), options.pop("sequence", S)
     work = Workload(batch=batch, sequence=sequence, **options)
-    return activation_items(model, parse_mesh(mesh), work)[0].bytes_per_device
+    return saved_item(model.architecture, workload_shards(parse_mesh(mesh)), work).bytes_per_device
+
+
+def token_memory(architecture, mesh, workload):
+    return count_token_memory(architecture, workload_shards(parse_mesh(mesh)), workload)
 
 
 @pytest.mark.parametrize("name", MEGATRON)
@@ -169,17 +174,16 @@ def test_keys_and_values_have_no_more_shards_than_heads():
 @pytest.mark.parametrize(("field", "size"), [("heads", 28), ("ffn", 28), ("vocab", 28)])
 def test_sizes_not_divisible_by_the_tensor_axis_are_replicated(field, size):
     arch = replace(load_model("llama3-8b").architecture, kv_heads=8, **{field: size})
-    model = Model(name="", groups=(), architecture=arch)
     work = Workload(batch=1, sequence=16, remat="none")
-    unsharded, sharded = (
-        sum(item.bytes_per_device for item in activation_items(model, parse_mesh(mesh), work))
-        for mesh in ("tensor=1", "tensor=8")
+    larger = replace(arch, **{field: 8 * size})  # the same on a device, and it divides
+    unsharded, sharded, finer = (
+        token_memory(*case, work)
+        for case in ((arch, "tensor=1"), (arch, "tensor=8"), (larger, "tensor=8"))
     )
-    larger = replace(arch, **{field: 8 * size})  # the same, and it divides
-    finer = activation_items(
-        Model(name="", groups=(), architecture=larger), parse_mesh("tensor=8"), work
-    )
-    assert unsharded / 8 < sharded == sum(item.bytes_per_device for item in finer)
+    for name in ("saved", "logits"):
+        assert getattr(sharded, name) == getattr(finer, name)
+    assert unsharded != sharded
+    assert unsharded.saved / 8 + unsharded.logits / 8 < sharded.saved + sharded.logits
 
 
 def test_an_unused_mesh_axis_divides_no_activations():
@@ -242,41 +246,44 @@ def test_latent_attention_has_values_narrower_than_keys_and_shared_experts_their
 
 
 def test_a_recomputed_layer_needs_what_was_not_saved():
-    model = load_model("llama3-70b")
-    mesh = parse_mesh("tensor=8")
-    none, full = (Workload(batch=4, sequence=2048, remat=remat) for remat in ("none", "full"))
-    everything = activation_items(model, mesh, none)[0].bytes_per_device
-    inputs, recomputed, logits = activation_items(model, mesh, full)
-    assert inputs.bytes_per_device / 80 + recomputed.bytes_per_device == everything / 80
-    assert recomputed.name == "one layer recomputed"
-    assert logits.bytes_per_device == 4 * 2048 * 128256 * 4 // 8
-
-
-def test_without_remat_nothing_is_recomputed():
-    items = activation_items(
-        load_model("llama3-8b"), parse_mesh("data=1"), Workload(batch=1, sequence=8, remat="none")
+    arch = load_model("llama3-70b").architecture
+    none, full = (
+        token_memory(arch, "tensor=8", Workload(batch=4, sequence=2048, remat=remat))
+        for remat in ("none", "full")
     )
-    assert [item.name for item in items] == [
-        "saved for the backward pass (remat none)",
-        "logits",
-    ]
+    assert full.saved / 80 + full.recomputed == none.saved / 80
+    assert none.recomputed == 0
+    assert full.logits == none.logits == 4 * 2048 * 128256 // 8
+
+
+def test_chunks_divide_the_logits_and_offloaded_tensors_are_copied_back():
+    arch = load_model("llama3-8b").architecture
+    work = Workload(batch=8, sequence=2048, remat="query_proj+out_proj")
+    on_device = token_memory(arch, "data=8", work)
+    changed = token_memory(arch, "data=8", replace(work, loss_chunks=4, offload="query_proj"))
+    assert changed.logits == on_device.logits / 4
+    queries = 2048 * 4096 * 2
+    assert on_device.saved - changed.saved == 32 * queries
+    assert changed.recomputed - on_device.recomputed == queries
 
 
 def test_a_formula_names_its_divisors():
     work = Workload(batch=512, sequence=4096, microbatch=128)
-    mesh = parse_mesh("data=2,fsdp=32,tensor=8")
-    first, _, logits = activation_items(load_model("llama3-70b"), mesh, work)
-    assert first.formula == (
+    shards = workload_shards(parse_mesh("data=2,fsdp=32,tensor=8"))
+    item = saved_item(load_model("llama3-70b").architecture, shards, work)
+    assert item.formula == (
         "80 layers × 8,192 tokens × 16,384 bytes / tensor=8 (input); "
         "tokens: microbatch 128 / (data=2 × fsdp=32) × sequence 4,096"
     )
-    assert logits.formula.startswith("8,192 tokens × vocabulary 128,256 × 4 bytes / tensor=8;")
 
 
 def test_a_model_of_unknown_architecture_has_no_activations():
-    assert (
-        activation_items(
-            Model(name="tree", groups=()), parse_mesh("data=1"), Workload(batch=1, sequence=1)
-        )
-        == ()
+    tree = Model(name="tree", groups=())
+    plan = shardlab.plan(
+        tree,
+        "data=1",
+        strategy="data-parallel",
+        optimizer="adamw",
+        workload=Workload(batch=1, sequence=1),
     )
+    assert plan.bytes_of("activations") == 0

@@ -91,9 +91,7 @@ def test_inference_has_no_columns_of_training():
     assert "remat" not in text
 
 
-def test_candidates_that_might_fit_are_named_if_they_are_faster():
-    slow = advise("llama3-8b", "tpu-v5e", 16, batch=32, sequence=4096)
+def test_candidates_that_might_fit_are_named():
+    slow = advise("llama3-8b", "tpu-v5e", 16, batch=32, sequence=4096, activation_margin=2)
     text = " ".join(str(slow).split())
-    assert "might fit, with --activation-margin 1; the fastest: data=2,fsdp=2,tensor=4 fsdp" in text
-    as_fast = advise("llama3-8b", "tpu-v5p", 64, batch=128, sequence=4096)
-    assert "--activation-margin 1; none is faster than the best" in " ".join(str(as_fast).split())
+    assert "might fit, with --activation-margin 1; " in text

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -23,7 +21,6 @@ from shardlab.hardware.chips import parse_hardware
 from shardlab.planner.advice.advice import Advice
 from shardlab.planner.advice.make_advice import advise
 from shardlab.planner.make_plan import plan
-from shardlab.planner.memory.activations import ACTIVATION_MARGINS
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.models.load import load_model
 from shardlab.planner.plan import KINDS
@@ -108,7 +105,7 @@ def plan_candidate(advice, name, candidate, **options):
         strategy=candidate.strategy,
         optimizer=optimizer,
         workload=workload,
-        **options,
+        **{"hardware": advice.hardware, **options},
     )
 
 
@@ -149,46 +146,32 @@ def required_bytes(candidate, margin):
     return candidate.bytes_per_device + (margin - 1) * candidate.bytes_by_kind["activations"]
 
 
-def test_candidates_that_fit_leave_memory_for_activations_as_measured(llama):
+def test_candidates_that_fit_are_those_whose_plan_fits(llama):
     usable = llama.budget.usable_bytes
     assert usable == int(96e9 * 0.9)
     for candidate in usable_candidates(llama):
-        assert (required_bytes(candidate, ACTIVATION_MARGINS[candidate.remat]) > usable) == (
-            candidate.loss_kind == "memory"
-        )
+        assert (candidate.bytes_per_device > usable) == (candidate.loss_kind == "memory")
 
 
-def test_with_a_margin_of_one_the_estimate_decides():
+def test_a_margin_leaves_memory_for_more_activations_than_estimated():
     arguments = ("llama3-8b", "tpu-v5e", 16)
-    sure, bold = (
-        advise(*arguments, batch=32, sequence=4096, activation_margin=margin)
-        for margin in (None, 1)
+    bold, sure = (
+        advise(*arguments, batch=32, sequence=4096, activation_margin=margin) for margin in (1, 2)
     )
     usable = sure.budget.usable_bytes
-    for candidate in usable_candidates(bold):
-        assert (candidate.bytes_per_device > usable) == (candidate.loss_kind == "memory")
+    for candidate in usable_candidates(sure):
+        assert (required_bytes(candidate, 2) > usable) == (candidate.loss_kind == "memory")
     edge = next(
         candidate for candidate in sure.others if candidate.loss_kind == "memory" and candidate.step
     )
-    assert (edge.mesh_text, edge.remat) == (bold.best.mesh_text, bold.best.remat)
-    assert edge.step == bold.best.step  # it is timed too
-    estimate, measured = (
-        bytes_text(n)
-        for n in (edge.bytes_per_device, required_bytes(edge, ACTIVATION_MARGINS[edge.remat]))
-    )
+    assert edge.bytes_per_device <= usable  # it is timed too, because it may fit
     assert edge.reason == (
-        f"fits only if activations take no more than the estimate: {estimate} of 14.4 GB, "
-        f"{measured} if they take {ACTIVATION_MARGINS[edge.remat]:g} times that"
+        "fits only if activations take no more than the estimate: "
+        f"{bytes_text(edge.bytes_per_device)} of 14.4 GB, "
+        f"{bytes_text(required_bytes(edge, 2))} if they take 2 times that"
     )
-    assert "Activations may take 1 times their estimate, as requested" in " ".join(bold.notes)
-
-
-def test_margins_are_the_largest_measured_ratios():
-    page = (Path(__file__).parents[2] / "docs/plan-memory.md").read_text("utf-8")
-    for remat in ("none", "dots", "full"):
-        _, most = re.search(rf"\| `{remat}` \| ([\d.]+) to ([\d.]+) \|", page).groups()
-        assert ACTIVATION_MARGINS[remat] == float(most)
-    assert ACTIVATION_MARGINS["selective"] == ACTIVATION_MARGINS["none"]
+    assert "Activations may take 2 times their estimate, as requested" in " ".join(sure.notes)
+    assert "calibrated on XLA's buffer assignments" in " ".join(bold.notes)
 
 
 def test_a_batch_is_divided_into_as_few_microbatches_as_fit(llama):
@@ -197,8 +180,7 @@ def test_a_batch_is_divided_into_as_few_microbatches_as_fit(llama):
         larger = plan_candidate(
             llama, "llama3-70b", replace(candidate, n_microbatches=candidate.n_microbatches // 2)
         )
-        extra = (ACTIVATION_MARGINS[candidate.remat] - 1) * larger.bytes_of("activations")
-        assert larger.bytes_per_device + extra > llama.budget.usable_bytes
+        assert larger.bytes_per_device > llama.budget.usable_bytes
 
 
 # --- ranking ---
@@ -386,7 +368,7 @@ def test_1024_sequences_cannot_be_sharded_over_a_pod_without_a_context_axis():
     with_context = advise("llama3-70b", "tpu-v5p", 8192, **options, context=True)
     mesh = (("fsdp", 1024), ("context", 2), ("tensor", 4))
     [candidate] = [candidate for candidate in with_context.ranked if candidate.mesh == mesh]
-    assert candidate.bytes_per_device < 20e9
+    assert candidate.bytes_per_device < 25e9
 
 
 def test_llama_70b_in_int8_decodes_a_token_in_17_ms_on_8_chips_of_v5e():

@@ -29,7 +29,6 @@ def model(*groups):
 LAYER_405B = 2 * (2 * 16384 * 16384 + 2 * 16384 * 1024 + 3 * 16384 * 53248)
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "none"])
 @pytest.mark.parametrize(
     ("mesh", "strategy", "n_bytes"),
     [
@@ -43,9 +42,18 @@ LAYER_405B = 2 * (2 * 16384 * 16384 + 2 * 16384 * 1024 + 3 * 16384 * 53248)
     ],
 )
 def test_a_layer_is_gathered_along_batch_axes_and_sharded_along_tensor_axes(
-    mesh, strategy, n_bytes, optimizer
+    mesh, strategy, n_bytes
 ):
-    assert gathered("llama3.1-405b", mesh, strategy=strategy, optimizer=optimizer) == n_bytes
+    assert gathered("llama3.1-405b", mesh, strategy=strategy) == n_bytes
+
+
+def test_training_gathers_the_next_layer_while_it_computes_one():
+    plan = shardlab.plan(
+        "llama3.1-405b", "fsdp=64", strategy="fsdp", optimizer="adamw", workload=WORK
+    )
+    layer = plan.items[-1]
+    assert layer.name == "in the backward pass: one layer"
+    assert f"gathered weights of layers at once (2): {2 * LAYER_405B:,} bytes" in layer.formula
 
 
 def test_a_table_counts_if_it_is_larger_than_a_layer():

@@ -15,6 +15,7 @@ from shardlab.cli.options import (
     html_option,
     json_option,
     limit_options,
+    memory_options,
     optimizer_option,
     parse_whole_number,
     timing_options,
@@ -95,11 +96,14 @@ _HELP = """Rank the meshes and strategies with which MODEL fits on a number of d
 @timing_options
 @click.option("--mesh", metavar="AXES", help="Also show this mesh, and why it is not the fastest.")
 @headroom_option
+@memory_options
 @click.option(
     "--activation-margin",
     type=float,
+    default=1.0,
+    show_default=True,
     metavar="FACTOR",
-    help="Reserve this multiple of the estimated activations.  [default: the measured factor]",
+    help="Reserve this multiple of the estimated activations.",
 )
 @click.option(
     "--compute-efficiency",
@@ -158,6 +162,9 @@ def _compute_advice(model: str | Model, options: dict[str, Any]) -> Advice:
         batch=parse_whole_number("batch", options["batch"]),
         sequence=parse_whole_number("sequence", options["sequence"]),
         microbatch=parse_whole_number("microbatch", options["microbatch"]),
+        offload=options["offload"] or "",
+        offload_optimizer=options["offload_optimizer"],
+        loss_chunks=parse_whole_number("loss_chunks", options["loss_chunks"]) or 1,
         optimizer=options["optimizer"],
         policy=options["policy"],
         remat=options["remat"] or None,

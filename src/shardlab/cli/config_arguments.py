@@ -33,6 +33,9 @@ _PLAN_OPTIONS = {
     "sequence": "sequence",
     "microbatch": "microbatch",
     "remat": "remat",
+    "offload": "offload",
+    "offload_optimizer": "offload_optimizer",
+    "loss_chunks": "loss_chunks",
     "activation_dtype": "activation_dtype",
     "optimizer": "optimizer",
     "policy": "policy",
@@ -48,7 +51,7 @@ _ADVISE_OPTIONS = {
         name: name
         for name in (
             *("hardware", "batch", "sequence", "optimizer", "policy", "precision"),
-            *("framework", "schedule"),
+            *("framework", "schedule", "offload", "offload_optimizer", "loss_chunks"),
         )
     },
 }

@@ -60,6 +60,21 @@ headroom_option = click.option(
     metavar="SHARE",
     help="Share of the memory to leave free.",
 )
+# What is stored elsewhere or in parts, for `plan` and `advise`
+memory_options = add_options(
+    click.option(
+        "--offload",
+        metavar="TENSORS",
+        help="Tensors of a layer to save on the host, by MaxText's names: decoder_layer_input, or "
+        "query_proj+out_proj.",
+    ),
+    click.option(
+        "--offload-optimizer", is_flag=True, help="Optimizer states are stored on the host."
+    ),
+    click.option(
+        "--loss-chunks", metavar="N", help="Chunks in which cross-entropy computes the logits."
+    ),
+)
 # What the time of a step depends on besides mesh and workload
 timing_options = add_options(
     click.option(

@@ -24,6 +24,7 @@ from shardlab.cli.options import (
     html_option,
     json_option,
     limit_options,
+    memory_options,
     optimizer_option,
     output_option,
     timing_options,
@@ -171,9 +172,10 @@ _model_options = add_options(
         "--remat",
         metavar="POLICY",
         shell_complete=complete_remat,
-        help="What is saved for the backward pass: none, selective, dots, full, or a number of "
-        "arrays per layer.",
+        help="What is saved for the backward pass: none, selective, dots, full, a number of "
+        "arrays per layer, or names such as query_proj+out_proj.",
     ),
+    memory_options,
     click.option("--activation-dtype", metavar="DTYPE", help="Dtype of activations."),
     click.option("--no-flash", is_flag=True, help="Attention scores are written to memory."),
     click.option(
@@ -311,21 +313,12 @@ def _estimate_times(
         "schedule": options["schedule"],
         "precision": options["precision"],
         "framework": options["framework"],
-        "saved_names": _saved_names(options),
     }
     cache_bytes = plan.bytes_of("kv_cache")
     steps = [estimate_step(model, plan.mesh_text, cache_bytes=cache_bytes, **chosen)]
     if steps[0].unit == "token":
         steps.insert(0, estimate_prefill(model, plan.mesh_text, **chosen))
     return steps
-
-
-def _saved_names(options: dict[str, Any]) -> tuple[str, ...]:
-    """Return the arrays that a configuration saves by name, unless --remat replaces its policy."""
-    config = options.get("config")
-    if config is None or "--remat" in config.overridden:
-        return ()
-    return tuple(config.run.saved_names)
 
 
 def _write_plan(

@@ -22,6 +22,9 @@ _WORKLOAD_OPTIONS = (
     "activation_dtype",
     "no_flash",
     "no_sequence_parallel",
+    "offload",
+    "offload_optimizer",
+    "loss_chunks",
 )
 
 
@@ -43,6 +46,7 @@ def parse_plan_arguments(
         "workload": _parse_workload(options),
         "headroom": _check_headroom(options["headroom"]),
         "limits": options["replicated_above"],
+        "framework": options["framework"],
     }
     return model, _find_mesh(options, model), arguments
 
@@ -143,6 +147,9 @@ def _parse_workload(options: dict[str, Any]) -> Workload | None:
         "microbatch": parse_whole_number("microbatch", options["microbatch"]),
         "dtype": options["activation_dtype"],
         "cache_dtype": options["cache_dtype"],
+        "offload": options["offload"],
+        "offload_optimizer": options["offload_optimizer"] or None,
+        "loss_chunks": parse_whole_number("loss_chunks", options["loss_chunks"]),
         "flash": False if options["no_flash"] else None,
         "sequence_parallel": False if options["no_sequence_parallel"] else None,
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,17 +10,28 @@ from typing import Any
 from shardlab.errors import InvalidType, UnknownOption, short_repr
 from shardlab.findings.finding import Finding
 from shardlab.hardware.chips import Hardware, parse_hardware
+from shardlab.hardware.frameworks import Framework, default_framework, parse_framework
 from shardlab.planner.findings.finding_limits import Limits, parse_limits
 from shardlab.planner.findings.mesh_usage import unused_axes
 from shardlab.planner.findings.plan_findings import plan_findings
-from shardlab.planner.memory.activations import activation_items
-from shardlab.planner.memory.device_bytes import device_arrays, optimizer_counters
+from shardlab.planner.memory.device_bytes import (
+    compute_copy_bytes,
+    device_arrays,
+    optimizer_counters,
+)
 from shardlab.planner.memory.dtype_policy import DtypePolicy, parse_dtype_policy
 from shardlab.planner.memory.fp8_scales import without_scales
-from shardlab.planner.memory.gathered_weights import gathered_weight_items
+from shardlab.planner.memory.gathered_weights import gather_weights
 from shardlab.planner.memory.kv_cache import kv_cache_items
 from shardlab.planner.memory.optimizer import Optimizer, parse_optimizer
+from shardlab.planner.memory.step_memory import (
+    StepWeights,
+    gathered_item,
+    memory_profile,
+    step_memory_items,
+)
 from shardlab.planner.memory.workload import Workload, parse_workload
+from shardlab.planner.memory.workload_shards import workload_shards
 from shardlab.planner.model import Model, check_model
 from shardlab.planner.models.architecture import with_architecture
 from shardlab.planner.models.load import load_model
@@ -62,6 +73,7 @@ def plan(
     stack: str | None = None,
     n_devices: int | None = None,
     architecture: Any = None,
+    framework: str | Framework | None = None,
 ) -> Plan:
     """Return what each device of a mesh stores of a model.
 
@@ -74,7 +86,8 @@ def plan(
     or text (`parse_dtype_policy`); `stack` stacks "experts", "layers" or "all" of both into one
     array each. Without a mesh, the mesh of the model's own specs is used, if its source has one.
     One size of the mesh may be -1, with `n_devices` or a slice such as v5p-1024 as the hardware.
-    `architecture` describes a model whose source does not (`parse_architecture`).
+    `architecture` describes a model whose source does not (`parse_architecture`). `framework` is
+    the software whose buffers are counted: by default the usual one for the hardware, else XLA.
     """
     request = _parse_request(
         model=model,
@@ -89,6 +102,7 @@ def plan(
         stack=stack,
         n_devices=n_devices,
         architecture=architecture,
+        framework=framework,
     )
     finding_limits = parse_limits(limits)
     placement = _place_tensors(request, finding_limits)
@@ -123,6 +137,7 @@ def _parse_request(
     stack: Any,
     n_devices: Any,
     architecture: Any,
+    framework: Any,
 ) -> PlanRequest:
     """Parse the arguments of `plan()`: the one place where its text becomes values."""
     # Cheap arguments first: a misspelled policy must not wait until a checkpoint is read.
@@ -144,9 +159,10 @@ def _parse_request(
         prepared = drop_optimizer_states(prepared)
     if stack_over is not None:
         prepared = stack_tensors(prepared, stack_over)
-    budget = None
+    budget = chip = None
     if plan_mesh.hardware is not None:
-        budget = memory_budget(parse_hardware(plan_mesh.hardware), headroom)
+        chip = parse_hardware(plan_mesh.hardware)
+        budget = memory_budget(chip, headroom)
     return PlanRequest(
         model=prepared,
         mesh=plan_mesh.mesh,
@@ -157,6 +173,8 @@ def _parse_request(
         policy=dtype_policy,
         workload=parse_workload(workload),
         budget=budget,
+        hardware=chip,
+        framework=parse_framework(framework),
         stack=stack_over,
     )
 
@@ -256,11 +274,9 @@ def _plan_rows(request: PlanRequest, placement: _Placement) -> tuple[PlanRow, ..
 
 def _make_plan(request: PlanRequest, rows: tuple[PlanRow, ...], placement: _Placement) -> Plan:
     """Return the plan without rules and findings."""
-    # Gathered weights need the full mesh: their specs name its axes.
-    working_mesh = _without_unused_axes(request.mesh, rows)
-    items = plan_items(request.model, working_mesh, request.workload, request.optimizer)
-    if request.workload:
-        items += gathered_weight_items(placement.groups, request.mesh, request.policy)
+    items = _plan_items(request, rows, placement)
+    if request.workload and request.workload.offload_optimizer:
+        rows = tuple(map(_without_states, rows))
     return Plan(
         model=request.model.name,
         source=request.model.source,
@@ -300,20 +316,52 @@ def _without_unused_axes(mesh: Mesh, rows: Iterable[PlanRow]) -> Mesh:
     return Mesh({name: size for name, size in mesh.shape.items() if name not in unused})
 
 
-def plan_items(
-    model: Model, mesh: Mesh, workload: Workload | None, optimizer: Optimizer
+def _plan_items(
+    request: PlanRequest, rows: Sequence[PlanRow], placement: _Placement
 ) -> tuple[MemoryItem, ...]:
-    """Return what a device stores besides tensors and gathered weights.
+    """Return what a device stores besides tensors.
 
     In training these are the optimizer's counters and activations, in inference the KV cache.
     """
-    counters = optimizer_counters(optimizer)
-    if workload is None:
+    counters = optimizer_counters(request.optimizer)
+    if (workload := request.workload) is None:
         return counters
+    model, working_mesh = request.model, _without_unused_axes(request.mesh, rows)
+    # Gathered weights need the full mesh: their specs name its axes.
+    gathered = gather_weights(
+        placement.groups, request.mesh, request.policy, workload.dtype, with_text=True
+    )
     # Training has no cache, and inference frees the activations of a layer at once.
-    if not optimizer.is_training:
-        return kv_cache_items(model, mesh, workload)
-    return (*counters, *activation_items(model, mesh, workload))
+    if not request.is_training:
+        return (*kv_cache_items(model, working_mesh, workload), *gathered_item(gathered))
+    if model.architecture is None:
+        return (*counters, *gathered_item(gathered))
+    arrays = [array for row in rows for array in row.arrays]
+    weights = StepWeights(
+        parameters=sum(row.bytes_of("parameters") for row in rows),
+        gradients=sum(row.bytes_of("gradients") for row in rows),
+        optimizer=sum(row.bytes_of("optimizer") for row in rows),
+        compute_copies=compute_copy_bytes(arrays, workload.dtype),
+        gathered=gathered,
+    )
+    shards = workload_shards(working_mesh)
+    profile = memory_profile(_framework_name(request))
+    items = step_memory_items(model.architecture, shards, workload, weights, profile)
+    return (*counters, *items)
+
+
+def _framework_name(request: PlanRequest) -> str | None:
+    if request.framework is not None:
+        return request.framework.name
+    if request.hardware is None:
+        return None
+    used_axes = [name for name, size in request.mesh.shape.items() if size > 1]
+    return default_framework(request.hardware, used_axes).name
+
+
+def _without_states(row: PlanRow) -> PlanRow:
+    """Return a row whose optimizer states are in the memory of the host."""
+    return replace(row, arrays=tuple(array for array in row.arrays if array.kind != "optimizer"))
 
 
 def _plan_notes(request: PlanRequest) -> tuple[str, ...]:

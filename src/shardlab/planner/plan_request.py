@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from shardlab.hardware.chips import Hardware
+from shardlab.hardware.frameworks import Framework
 from shardlab.planner.memory.dtype_policy import DtypePolicy, check_trainable
 from shardlab.planner.memory.optimizer import Optimizer, parse_optimizer
 from shardlab.planner.memory.workload import Workload
@@ -26,6 +28,8 @@ class PlanRequest:
     policy: DtypePolicy = field(default_factory=DtypePolicy)
     workload: Workload | None = None
     budget: MemoryBudget | None = None
+    hardware: Hardware | None = None
+    framework: Framework | None = None  # None: the usual one for the hardware and the mesh
     stack: str | None = None  # which tensors of the model are stacked into one array
 
     def __post_init__(self) -> None:

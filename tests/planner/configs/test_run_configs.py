@@ -100,9 +100,8 @@ def test_maxtext_topology_gives_the_devices_and_the_chip(tmp_path):
         ("full", "full"),
         ("minimal", "dots"),
         ("minimal_with_context", "none"),
-        ("save_out_proj", "2"),
-        ("save_qkv_proj", "3"),  # the input, and q + k + v are 1.5 widths
-        ("minimal_offloaded", "full"),
+        ("save_out_proj", "out_proj"),
+        ("save_qkv_proj", "query_proj+key_proj+value_proj"),
     ],
 )
 def test_remat_policies_of_maxtext(tmp_path, policy, remat):
@@ -110,25 +109,19 @@ def test_remat_policies_of_maxtext(tmp_path, policy, remat):
     assert load(tmp_path, "run.yml", text).remat == remat
 
 
-@pytest.mark.parametrize(
-    ("policy", "saved"),
-    [
-        ("full", ()),
-        ("save_out_proj", ("out_proj",)),
-        ("qkv_proj_offloaded", ("query_proj", "key_proj", "value_proj")),
-        ("custom\ncontext: offload\nmlpwo: device", ("context", "mlpwo")),
-    ],
-)
-def test_arrays_saved_by_name_are_not_computed_again(tmp_path, policy, saved):
-    path = tmp_path / "run.yml"
-    path.write_text(f"model_name: llama3-8b\nici_fsdp_parallelism: 8\nremat_policy: {policy}\n")
-    assert load_run_config(str(path)).saved_names == saved
-
-
 def test_a_custom_remat_policy_counts_the_tensors_on_the_device(tmp_path):
     text = "model_name: llama3-8b\nici_fsdp_parallelism: 8\nremat_policy: custom\n"
     run = load(tmp_path, "run.yml", text + "query_proj: device\nmlpwo: offload\nout_proj: device\n")
-    assert run.remat == "3"
+    # What is offloaded is not recomputed either.
+    assert (run.remat, run.offload) == ("query_proj+out_proj+mlpwo", "mlpwo")
+
+
+def test_offload_and_vocabulary_tiling_of_maxtext(tmp_path):
+    text = "model_name: llama3-8b\nici_fsdp_parallelism: 8\nremat_policy: qkv_proj_offloaded\n"
+    more = "optimizer_memory_host_offload: true\nnum_vocab_tiling: 4\n"
+    run = load(tmp_path, "run.yml", text + more)
+    assert run.offload == "query_proj+key_proj+value_proj"
+    assert (run.offload_optimizer, run.loss_chunks) == (True, 4)
 
 
 def test_gradient_accumulation_of_maxtext_multiplies_the_batch(tmp_path):

@@ -12,7 +12,7 @@ from shardlab.hardware.chips import Hardware
 from shardlab.hardware.mesh_placement import n_slices
 from shardlab.planner.advice.advice import Candidate
 from shardlab.planner.advice.candidate_search import CandidateSearch
-from shardlab.planner.memory.activations import activation_margin
+from shardlab.planner.memory.workload import Workload
 from shardlab.planner.timing.step_communication import COMMUNICATION_FORMULAS
 from shardlab.planner.timing.step_estimator import PRECISIONS
 from shardlab.planner.timing.step_operations import OPERATION_FORMULAS
@@ -126,18 +126,11 @@ def _estimate_notes(search: CandidateSearch, with_context: bool) -> Iterator[str
 
 
 def _margin_note(search: CandidateSearch) -> str:
-    if search.margin is not None:
+    if search.margin != 1:
         return f"Activations may take {search.margin:g} times their estimate, as requested."
-    policies_by_margin: dict[float, list[str]] = {}
-    for remat in search.remat_policies:
-        policies_by_margin.setdefault(activation_margin(remat), []).append(remat)
-    margins = ", ".join(
-        f"{margin:g} (remat {', '.join(policies)})"
-        for margin, policies in policies_by_margin.items()
-    )
     return (
-        f"Activations may take as many times their estimate as XLA was measured to need: "
-        f"{margins}; --activation-margin 1 trusts the estimate."
+        "Peak memory is that of `plan`, calibrated on XLA's buffer assignments for TPUs; "
+        "--activation-margin 1.2 leaves room for activations of your own."
     )
 
 
@@ -175,9 +168,20 @@ def advice_command(
         arguments += ["--cache-dtype", request.cache_dtype] if request.cache_dtype else []
         if best.n_microbatches > 1:
             arguments += ["--microbatch", str(workload.batch // best.n_microbatches)]
-        arguments += _timing_arguments(search, best)
+        arguments += _offload_arguments(workload)
+    arguments += _timing_arguments(search, best)
     # Quoted for a shell: paths of models may have spaces.
     return " ".join(map(quote, arguments))
+
+
+def _offload_arguments(workload: Workload | None) -> list[str]:
+    if workload is None:
+        return []
+    arguments = ["--offload", workload.offload] if workload.offload else []
+    arguments += ["--offload-optimizer"] if workload.offload_optimizer else []
+    return arguments + (
+        ["--loss-chunks", str(workload.loss_chunks)] if workload.loss_chunks > 1 else []
+    )
 
 
 def _timing_arguments(search: CandidateSearch, best: Candidate) -> list[str]:

@@ -15,17 +15,19 @@ from shardlab._text.units import bytes_text
 from shardlab.errors import TooManyDevices
 from shardlab.hardware.chips import Hardware
 from shardlab.planner.advice.advice import Candidate, LossKind, MeshRejection
-from shardlab.planner.make_plan import plan_items
-from shardlab.planner.memory.activations import activation_margin
+from shardlab.planner.memory.activations import TokenMemory, count_token_memory
+from shardlab.planner.memory.kv_cache import kv_cache_items
+from shardlab.planner.memory.step_memory import StepWeights, find_peak, memory_profile
 from shardlab.planner.memory.workload import Workload
-from shardlab.planner.model import Model
+from shardlab.planner.memory.workload_shards import WorkloadShards, workload_shards
+from shardlab.planner.model import Architecture, Model
 from shardlab.planner.models.transformer import stage_groups
-from shardlab.planner.plan import KINDS, Kind, MemoryBudget
+from shardlab.planner.plan import Kind, MemoryBudget
 from shardlab.planner.rules.matching import ShardedGroup
 from shardlab.planner.strategies.strategy import Strategy, make_strategy, shard_model
 from shardlab.planner.timing.step_estimator import ShardedWork, StepEstimator
 from shardlab.planner.timing.step_flops import is_expert
-from shardlab.planner.timing.weight_bytes import WeightBytes, WeightCounter, WeightSync
+from shardlab.planner.timing.weight_bytes import WeightCounter
 from shardlab.planner.timing.weight_matmuls import weight_matmuls
 from shardlab.sharding.factors import count_factorizations, divisors, factorizations
 from shardlab.sharding.mesh import Mesh, MeshSizes
@@ -49,9 +51,10 @@ class CandidateSearch:
     workload: Workload | None
     remat_policies: tuple[str, ...]
     zero_stages: tuple[int, ...]
-    margin: float | None = None  # of activations; None: as measured for each remat policy
+    margin: float = 1.0  # activations may take as many times their estimate
     with_stages: bool = False  # also pipelines
-    _items: dict[object, dict[Kind, int]] = field(default_factory=dict)
+    _token_memories: dict[object, tuple[TokenMemory, WorkloadShards]] = field(default_factory=dict)
+    _caches: dict[object, int] = field(default_factory=dict)
     _stage_models: dict[int, Model] = field(default_factory=dict)
     _divided_workloads: dict[tuple[int, str], tuple[Workload, ...]] = field(default_factory=dict)
 
@@ -110,7 +113,8 @@ class CandidateSearch:
         zero = max(self.zero_stages) if sizes.get("data", 1) > 1 else 0
         strategy = make_strategy(parts, zero)
         sharded = tuple(shard_model(self._stage_model(sizes), strategy, inside))
-        weights = _sum_by_kind(self.weights.count_bytes(sharded, inside, zero))
+        counted = self.weights.count_bytes(sharded, inside, zero)
+        weights = self.weights.step_weights(sharded, inside, counted)
         for remat in self.remat_policies:
             # The most microbatches take the least memory.
             *_, smallest = self._workload_variants(mesh, remat)
@@ -150,8 +154,9 @@ class CandidateSearch:
         for zero in zero_stages:
             weights = self.weights.count_bytes(sharded, inside, zero)
             work = ShardedWork(mesh=mesh, products=products, weights=weights)
+            stored = self.weights.step_weights(sharded, inside, weights)
             for remat in self.remat_policies:
-                yield self._make_candidate(mesh, _strategy_of(sizes, zero), remat, work)
+                yield self._make_candidate(mesh, _strategy_of(sizes, zero), remat, work, stored)
 
     def reject_mesh(self, sizes: Mapping[str, int]) -> tuple[LossKind, MeshRejection] | None:
         """Return why a mesh does not divide the model or the batch."""
@@ -186,8 +191,8 @@ class CandidateSearch:
         strategy: Strategy,
         remat: str,
         work: ShardedWork,
+        stored: StepWeights,
     ) -> Candidate:
-        weight_bytes = _sum_by_kind(work.weights)
         candidate = Candidate(
             mesh=tuple(mesh.shape.items()),
             strategy=strategy.name,
@@ -200,7 +205,7 @@ class CandidateSearch:
         # Fewest microbatches first: the first that fits is the fastest, unless stages wait for each
         # other.
         for workload in self._workload_variants(mesh, remat):
-            candidate = self._with_memory(candidate, weight_bytes, mesh, workload)
+            candidate = self._with_memory(candidate, stored, mesh, workload)
             if self.required_bytes(candidate) <= self.budget.usable_bytes:
                 timed = self._with_time(candidate, workload, work)
                 if "stage" not in mesh.shape or timed.step is None:
@@ -219,33 +224,57 @@ class CandidateSearch:
     def _with_memory(
         self,
         candidate: Candidate,
-        weight_bytes: Mapping[Kind, int],
+        weights: StepWeights,
         mesh: Mesh,
         workload: Workload | None,
     ) -> Candidate:
-        items = self._item_bytes(mesh, workload)
         return replace(
             candidate,
             n_microbatches=workload.n_microbatches if workload else 1,
-            bytes_by_kind={
-                kind: n_bytes + items.get(kind, 0) for kind, n_bytes in weight_bytes.items()
-            },
+            bytes_by_kind=self._bytes_by_kind(weights, mesh, workload),
         )
 
+    def _bytes_by_kind(
+        self, weights: StepWeights, mesh: Mesh, workload: Workload | None
+    ) -> Mapping[Kind, int]:
+        """Return the bytes of a device; a plan of the same mesh has the same (`find_peak`)."""
+        n_counters = sum(n_bytes for _, n_bytes in self.weights.optimizer.counters)
+        sizes: dict[Kind, int] = {
+            "parameters": weights.parameters,
+            "gradients": weights.gradients,
+            "optimizer": weights.optimizer + n_counters,
+            "activations": 0,
+            "kv_cache": 0,
+        }
+        if workload is None:
+            return sizes
+        arch = self.model.architecture
+        if self.is_training and arch is not None:
+            tokens, shards = self._token_memory(mesh, workload, arch)
+            profile = memory_profile(self.estimator.framework_for(mesh).name)
+            peak = find_peak(tokens, weights, workload, shards, profile)
+            sizes["activations"] = peak.activations
+            sizes["optimizer"] = peak.optimizer + n_counters
+            return sizes
+        sizes["activations"] = max(weights.gathered.layer, weights.gathered.table)
+        if not self.is_training:
+            sizes["optimizer"] = weights.optimizer
+            sizes["kv_cache"] = self._cache_bytes(mesh, workload)
+        return sizes
+
     def required_bytes(self, candidate: Candidate) -> int:
-        """Return the bytes of the plan plus the margin of its activations."""
+        """Return the bytes of the plan plus the margin of its activations, if there is one."""
         activations = candidate.bytes_by_kind.get("activations", 0)
-        extra = activation_margin(candidate.remat, self.margin) - 1
-        return candidate.bytes_per_device + int(activations * extra)
+        return candidate.bytes_per_device + int(activations * (self.margin - 1))
 
     def _overflow_text(self, candidate: Candidate) -> str:
         usable = bytes_text(self.budget.usable_bytes)
         used = bytes_text(candidate.bytes_per_device)
         if candidate.bytes_per_device <= self.budget.usable_bytes:
-            margin = activation_margin(candidate.remat, self.margin)
             return (
                 f"fits only if activations take no more than the estimate: {used} of {usable}, "
-                f"{bytes_text(self.required_bytes(candidate))} if they take {margin:g} times that"
+                f"{bytes_text(self.required_bytes(candidate))} if they take {self.margin:g} times "
+                "that"
             )
         kind, n_bytes = max(candidate.bytes_by_kind.items(), key=lambda item: item[1])
         noun = kind.replace("_", " ")
@@ -271,18 +300,28 @@ class CandidateSearch:
             is_divided = count > 1
             yield replace(workload, microbatch=workload.batch // count) if is_divided else workload
 
-    def _item_bytes(self, mesh: Mesh, workload: Workload | None) -> Mapping[Kind, int]:
-        """Return the bytes of the plan's items, which depend only on how tokens are sharded."""
-        n_shards = prod(mesh.shape.get(name, 1) for name in _BATCH_AXES)
+    def _token_memory(
+        self, mesh: Mesh, workload: Workload, arch: Architecture
+    ) -> tuple[TokenMemory, WorkloadShards]:
+        """Return what depends only on how tokens are sharded, from a cache."""
+        key = (*self._token_key(mesh), workload)
+        if key not in self._token_memories:
+            shards = workload_shards(mesh)
+            self._token_memories[key] = count_token_memory(arch, shards, workload), shards
+        return self._token_memories[key]
+
+    def _cache_bytes(self, mesh: Mesh, workload: Workload) -> int:
+        key = (*self._token_key(mesh), workload)
+        if key not in self._caches:
+            items = kv_cache_items(self.model, mesh, workload)
+            self._caches[key] = sum(item.bytes_per_device for item in items)
+        return self._caches[key]
+
+    @staticmethod
+    def _token_key(mesh: Mesh) -> tuple[object, ...]:
         # Not the mesh itself: data=2,fsdp=4 and data=4,fsdp=2 shard tokens alike.
-        others = tuple(mesh.shape.get(name, 1) for name in ("context", "tensor", "stage"))
-        key = (n_shards, others, workload)
-        if key not in self._items:
-            totals: dict[Kind, int] = {}
-            for item in plan_items(self.model, mesh, workload, self.weights.optimizer):
-                totals[item.kind] = totals.get(item.kind, 0) + item.bytes_per_device
-            self._items[key] = totals
-        return self._items[key]
+        n_shards = prod(mesh.shape.get(name, 1) for name in _BATCH_AXES)
+        return n_shards, tuple(mesh.shape.get(name, 1) for name in ("context", "tensor", "stage"))
 
     def _with_time(
         self,
@@ -329,10 +368,6 @@ def _rejected_candidate(
     mesh: MeshSizes, loss_kind: LossKind, rejection: MeshRejection
 ) -> Candidate:
     return Candidate(mesh=mesh, loss_kind=loss_kind, reason=str(rejection), rejection=rejection)
-
-
-def _sum_by_kind(weights: Mapping[WeightSync, WeightBytes]) -> dict[Kind, int]:
-    return {kind: sum(group.by_kind[kind] for group in weights.values()) for kind in KINDS}
 
 
 def _used_parts(sizes: Mapping[str, int]) -> list[str]:

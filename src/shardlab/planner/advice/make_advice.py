@@ -32,7 +32,6 @@ from shardlab.planner.advice.candidate_ranking import rank_candidates
 from shardlab.planner.advice.candidate_search import CandidateSearch
 from shardlab.planner.advice.requested_mesh import find_requested, parse_requested_mesh
 from shardlab.planner.make_plan import memory_budget
-from shardlab.planner.memory.activations import activation_margin
 from shardlab.planner.memory.dtype_policy import DtypePolicy, parse_dtype_policy
 from shardlab.planner.memory.fp8_scales import without_scales
 from shardlab.planner.memory.optimizer import Optimizer, parse_optimizer
@@ -74,7 +73,10 @@ def advise(
     precision: str = "bf16",
     policy: DtypePolicy | str | None = None,
     headroom: float = 0.1,
-    activation_margin: float | None = None,
+    offload: str = "",
+    offload_optimizer: bool = False,
+    loss_chunks: int = 1,
+    activation_margin: float = 1.0,
     cache_dtype: str | None = None,
     compute_efficiency: float | None = None,
     network_efficiency: float | None = None,
@@ -97,11 +99,19 @@ def advise(
     is not the fastest. Without an optimizer it is advice for inference, for
     the time of one token. Without batch and sequence, or for a model of unknown architecture,
     candidates are ranked by memory alone. What fits leaves memory for `activation_margin` times the
-    estimated activations, by default for as much as was measured.
+    estimated activations. `offload`, `offload_optimizer` and `loss_chunks` are those of a
+    `Workload`.
     """
     chip = _parse_chip(hardware, figures)
     n_devices = _parse_devices(devices, chip)
     workload = _parse_workload(batch, sequence, microbatch, cache_dtype)
+    if workload is not None:
+        workload = replace(
+            workload,
+            offload=offload,
+            offload_optimizer=offload_optimizer,
+            loss_chunks=loss_chunks,
+        )
     parsed_optimizer, dtype_policy = parse_optimizer(optimizer), parse_dtype_policy(policy)
     loaded = with_architecture(check_model(load_model(model), _MAX_KINDS), architecture)
     timed_workload = workload if loaded.architecture else None
@@ -120,9 +130,7 @@ def advise(
     search = CandidateSearch(
         model=stored_model,
         budget=memory_budget(chip, headroom),
-        weights=WeightCounter(
-            optimizer=parsed_optimizer, policy=dtype_policy, counts_gathered=workload is not None
-        ),
+        weights=WeightCounter(optimizer=parsed_optimizer, policy=dtype_policy),
         estimator=estimator,
         workload=workload,
         remat_policies=_parse_remat_policies(remat, parsed_optimizer, timed_workload),
@@ -362,10 +370,10 @@ def _parse_remat_policies(
     return tuple(Workload(batch=1, sequence=1, remat=policy).remat for policy in policies)
 
 
-def _parse_margin(margin: Any) -> float | None:
-    """Return a margin that the user gave for all remat policies, or None."""
+def _parse_margin(margin: Any) -> float:
+    """Return by how much the user multiplies the estimate of activations; 1 trusts it."""
     if margin is None:
-        return None
+        return 1.0
     is_number = isinstance(margin, (int, float)) and not isinstance(margin, bool)
     if not is_number or not isfinite(margin) or margin <= 0:
         raise UnknownOption(
@@ -387,10 +395,7 @@ def _advice_choices(search: CandidateSearch) -> dict[str, str]:
         choices["batch"] = str(search.workload.batch)
         choices["sequence"] = str(search.workload.sequence)
         if search.is_training:
-            choices["activation_margin"] = ", ".join(
-                f"{remat} {activation_margin(remat, search.margin):g}"
-                for remat in search.remat_policies
-            )
+            choices["activation_margin"] = f"{search.margin:g}"
         else:
             choices["cache_dtype"] = search.workload.cache_dtype.short
     efficiencies = {

@@ -47,7 +47,7 @@ _SIZE_FIELDS = {
 # Axis -> the middle of its two settings, ici_<name>_parallelism and dcn_<name>_parallelism
 _AXIS_SETTINGS = {name: "pipeline" if name == "stage" else name for name in MAXTEXT_AXES}
 _DEFAULT_DEGREES = {"ici_fsdp_parallelism": -1, "dcn_data_parallelism": -1}
-# remat_policy -> ours; policies that save single tensors are counted by _count_saved_arrays
+# remat_policy -> ours; other policies name tensors
 _REMAT = {
     "none": "none",
     "full": "full",
@@ -56,8 +56,6 @@ _REMAT = {
     "minimal_with_context": "none",
     "minimal_with_quantization": "dots",
     "minimal_with_context_and_quantization": "none",
-    "minimal_offloaded": "full",
-    "qkv_proj_offloaded": "full",
 }
 _QKV = ("query_proj", "key_proj", "value_proj")
 _SAVED_TENSORS = {
@@ -66,6 +64,10 @@ _SAVED_TENSORS = {
     "save_dot_except_mlp": (*_QKV, "out_proj"),
     "save_dot_with_context_except_mlp": (*_QKV, "out_proj", "context"),
     "save_dot_except_mlpwi": (*_QKV, "out_proj", "mlpwo"),
+}
+_OFFLOADED_TENSORS = {
+    "qkv_proj_offloaded": _QKV,
+    "minimal_offloaded": (*_QKV, "out_proj", "mlpwi_0", "mlpwi_1", "mlpwo"),
 }
 _CUSTOM_TENSORS = (
     *_QKV,
@@ -170,7 +172,7 @@ def parse_maxtext(files: MaxTextFiles, where: str, options: ConfigOptions) -> Ru
     model = None if options.has_model else _parse_model(settings, files)
     hardware, mesh = _parse_mesh(settings, options)
     batch, microbatch = _parse_batch(settings, mesh)
-    remat, remat_notes = _parse_remat(settings, model)
+    remat, offload = _parse_remat(settings)
     precision, precision_notes = _parse_precision(settings)
     zero_stage = 1 if settings.flag("shard_optimizer_over_data") else 0
     return RunConfig(
@@ -184,7 +186,10 @@ def parse_maxtext(files: MaxTextFiles, where: str, options: ConfigOptions) -> Ru
         sequence=settings.size("max_target_length", 2048),
         microbatch=microbatch,
         remat=remat,
-        saved_names=_saved_names(settings),
+        offload=offload or None,
+        offload_optimizer=settings.flag("optimizer_memory_host_offload") or None,
+        # 1 is MaxText's default, and means that the vocabulary is not tiled.
+        loss_chunks=max(settings.size("num_vocab_tiling", 1), 1),
         activation_dtype=settings.text("dtype", "bfloat16"),
         flash=settings.text("attention", "autoselected") != "dot_product",
         optimizer=settings.choice("opt_type", _OPTIMIZERS, "adamw"),
@@ -194,7 +199,7 @@ def parse_maxtext(files: MaxTextFiles, where: str, options: ConfigOptions) -> Ru
         schedule=_parse_schedule(settings),
         settings_read=settings.read,
         settings_ignored=settings.ignored,
-        notes=(*files.notes, *remat_notes, *precision_notes),
+        notes=(*files.notes, *precision_notes),
     )
 
 
@@ -366,57 +371,24 @@ def _parse_batch(settings: Settings, mesh: Mesh) -> tuple[int, int | None]:
     return n_batch, int(n_at_once)
 
 
-def _parse_remat(settings: Settings, model: Model | None) -> tuple[str, tuple[str, ...]]:
+def _parse_remat(settings: Settings) -> tuple[str, str]:
+    """Return the remat policy, and the tensors that it saves on the host."""
     policy = settings.text("remat_policy", "full").lower()
     if policy in _REMAT:
-        note = f"remat_policy {policy} keeps activations on the host: counted as full."
-        return _REMAT[policy], (note,) if policy.endswith("offloaded") else ()
-    arch = None if model is None else model.architecture
+        return _REMAT[policy], ""
     if policy == "custom":
-        saved = [name for name in _CUSTOM_TENSORS if settings.text(name, "remat") == "device"]
-        settings.mark_read(["decoder_layer_input"])
-    elif policy in _SAVED_TENSORS:
-        saved = list(_SAVED_TENSORS[policy])
-    else:
-        known = ", ".join((*_REMAT, *_SAVED_TENSORS, "custom"))
-        raise settings.error("remat_policy", f"one of {known}")
-    if arch is None:
-        return "dots" if saved else "full", ()
-    n_arrays = _count_saved_arrays(arch, saved)
-    note = f"remat_policy {policy}: counted as {n_arrays} arrays of the model's width per layer."
-    return str(n_arrays), (note,)
-
-
-def _saved_names(settings: Settings) -> tuple[str, ...]:
-    """Return the arrays that are saved by name: the backward pass does not compute them again."""
-    policy = settings.text("remat_policy", "full").lower()
-    if policy == "qkv_proj_offloaded":
-        return _QKV
-    if policy == "minimal_offloaded":
-        return tuple(name for name in _CUSTOM_TENSORS if name != "context")
-    if policy == "custom":
-        places = {name: settings.text(name, "remat") for name in _CUSTOM_TENSORS}
-        return tuple(name for name, place in places.items() if place in ("device", "offload"))
-    return _SAVED_TENSORS.get(policy, ())
-
-
-def _count_saved_arrays(arch: Architecture, saved: list[str]) -> int:
-    """Return how many arrays of the model's width these tensors are, with the layer's input."""
-    query, key = arch.heads * arch.head_dim, arch.kv_heads * arch.head_dim
-    n_active = arch.top_k if arch.experts else 1
-    widths = {
-        "query_proj": query,
-        "key_proj": key,
-        "value_proj": arch.kv_heads * arch.value_dim,
-        "qkv_proj": query + 2 * key,
-        "context": arch.heads * arch.value_dim,
-        "out_proj": arch.hidden,
-        "mlpwi": arch.ffn * n_active,
-        "mlpwi_0": arch.ffn * n_active,
-        "mlpwi_1": arch.ffn * n_active,
-        "mlpwo": arch.hidden,
-    }
-    return 1 + -(-sum(widths[name] for name in saved) // arch.hidden)
+        names = (*_CUSTOM_TENSORS, "decoder_layer_input")
+        places = {name: settings.text(name, "remat") for name in names}
+        saved = [name for name in _CUSTOM_TENSORS if places[name] in ("device", "offload")]
+        offloaded = [name for name in names if places[name] == "offload"]
+        return "+".join(saved) or "full", "+".join(offloaded)
+    if policy in _SAVED_TENSORS:
+        return "+".join(_SAVED_TENSORS[policy]), ""
+    if policy in _OFFLOADED_TENSORS:
+        names_text = "+".join(_OFFLOADED_TENSORS[policy])
+        return names_text, names_text
+    known = ", ".join((*_REMAT, *_SAVED_TENSORS, *_OFFLOADED_TENSORS, "custom"))
+    raise settings.error("remat_policy", f"one of {known}")
 
 
 def _parse_policy(settings: Settings) -> str:

@@ -47,7 +47,9 @@ class RunConfig:
     sequence: int | None = None
     microbatch: int | None = None
     remat: str | None = None
-    saved_names: tuple[str, ...] = ()  # arrays saved by name, on the device or the host
+    offload: str | None = None
+    offload_optimizer: bool | None = None
+    loss_chunks: int | None = None
     activation_dtype: str | None = None
     flash: bool = True
     sequence_parallel: bool = True
@@ -74,7 +76,17 @@ class RunConfig:
         """Return what was read as plain data."""
         model = None if self.model is None else self.model.name
         fields = ("format", "source", "strategy", "hardware", "batch", "sequence", "microbatch")
-        more = ("remat", "optimizer", "policy", "precision", "framework", "schedule")
+        more = (
+            "offload",
+            "offload_optimizer",
+            "loss_chunks",
+            "remat",
+            "optimizer",
+            "policy",
+            "precision",
+            "framework",
+            "schedule",
+        )
         values = {name: getattr(self, name) for name in (*fields, *more)}
         return {
             **{name: value for name, value in values.items() if value is not None},

@@ -9,7 +9,6 @@ from shardlab.findings.finding import Finding
 from shardlab.planner.findings.divisibility import find_indivisible
 from shardlab.planner.findings.finding_limits import Limits
 from shardlab.planner.findings.plan_finding_codes import make_finding
-from shardlab.planner.memory.activations import activation_margin
 from shardlab.planner.plan import KINDS, MemoryBudget, Plan
 from shardlab.planner.plan_request import PlanRequest
 from shardlab.planner.remedies.remedy import Remedy
@@ -83,21 +82,13 @@ def _largest_text(plan: Plan) -> str:
 
 
 def find_low_headroom(plan: Plan, limits: Limits) -> list[Finding]:
-    """Return a finding if the plan fits with little to spare, or only by its estimate."""
+    """Return a finding if the plan fits with little to spare."""
     if (budget := plan.budget) is None or not plan.fits:
         return []
     free = budget.usable_bytes - plan.bytes_per_device
-    # Two reasons: little memory is free, or measured activations exceed what is free.
-    is_little = free < limits.low_headroom * budget.hbm_bytes
-    if is_little or _activation_excess(plan) > free:
+    if free < limits.low_headroom * budget.hbm_bytes:
         return [_low_headroom_finding(plan, budget, free)]
     return []
-
-
-def _activation_excess(plan: Plan) -> int:
-    """Return what activations may take beyond their estimate, as measured; 0 in inference."""
-    remat = str(plan.choices.get("remat", ""))
-    return int(plan.bytes_of("activations") * (activation_margin(remat) - 1)) if remat else 0
 
 
 def _low_headroom_finding(plan: Plan, budget: MemoryBudget, free: int) -> Finding:
@@ -105,13 +96,6 @@ def _low_headroom_finding(plan: Plan, budget: MemoryBudget, free: int) -> Findin
     note = ""
     if is_training and not plan.bytes_of("activations"):
         note = " Activations are not counted: no workload was given."
-    if (excess := _activation_excess(plan)) > free:
-        remat = str(plan.choices["remat"])
-        note = (
-            f" XLA was measured to need up to {activation_margin(remat):g} times the estimated "
-            f"activations with remat {remat}: "
-            f"{bytes_text(plan.bytes_per_device + excess)} in total."
-        )
     return make_finding(
         "plan.low_headroom",
         f"It fits with {bytes_text(free)} free beyond the headroom: each device needs "

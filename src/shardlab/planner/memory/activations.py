@@ -1,10 +1,12 @@
 """Activation memory: what a training step saves on one device for its backward pass.
 
+>>> from shardlab.planner.memory.workload_shards import workload_shards
 >>> from shardlab.planner.models.load import load_model
 >>> from shardlab.sharding.mesh import parse_mesh
 >>> one_device = parse_mesh("data=1")
 >>> work = Workload(batch=1000, sequence=4000, remat="4")  # the scaling book: 4 arrays per layer
->>> activation_items(load_model("llama3-70b"), one_device, work)[0].bytes_per_device
+>>> llama = load_model("llama3-70b").architecture
+>>> saved_item(llama, workload_shards(one_device), work).bytes_per_device
 20971520000000
 
 A transformer layer is counted tensor by tensor: each tensor that its backward pass reads, once.
@@ -19,42 +21,23 @@ Korthikanti et al. 2022 (arXiv 2205.05198, section 4.1) count 34 + 5as/h bytes p
 element for a GPT layer with dropout in 16 bits. The same count here takes any architecture, so
 their formula is a special case.
 
-This is a lower estimate. XLA does not store what it fuses, but it stores steps of softmax and SiLU
-and has temporaries of its own: `ACTIVATION_MARGINS` has the measured ratios.
+What else a step needs while it computes (logits, recomputed layers, gathered weights) is counted
+by `step_memory`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from shardlab.planner.memory.workload import Workload
-from shardlab.planner.memory.workload_shards import WorkloadShards, workload_shards
-from shardlab.planner.model import Architecture, Model
+from shardlab.planner.memory.workload_shards import WorkloadShards
+from shardlab.planner.model import Architecture
 from shardlab.planner.plan import MemoryItem
-from shardlab.sharding.mesh import Mesh
 
 _MASK_BITS = 8  # JAX stores a dropout mask as one byte per element
 _F32_BITS = 32  # routers and the loss are computed in f32, whatever the dtype of the model
-
-# Remat policy -> largest measured `temp_size_in_bytes` / estimate, for a small Llama in f32 without
-# a flash kernel, compiled by JAX 0.10 and 0.12 (docs/plan-memory.md; tests/oracle/test_compiled.py
-# measures it again). With a flash kernel "selective" saves the same as "none", so it has its ratio.
-ACTIVATION_MARGINS = {"none": 2.1, "selective": 2.1, "dots": 1.3, "full": 1.9}
-
-
-def activation_margin(remat: str, override: float | None = None) -> float:
-    """Return how many times their estimate activations may take under a remat policy.
-
-    A number of checkpoints recomputes whole layers, as "full" does.
-
-    >>> activation_margin("none"), activation_margin("4"), activation_margin("none", override=1.0)
-    (2.1, 1.9, 1.0)
-    """
-    if override is not None:
-        return override
-    return ACTIVATION_MARGINS.get(remat, ACTIVATION_MARGINS["full"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,25 +189,60 @@ def _feed_forward_tensors(
     yield SavedTensor(name=f"{prefix}activated", bits=bits, sharding="tensor", n_units=ffn)
 
 
-def activation_items(model: Model, mesh: Mesh, workload: Workload) -> tuple[MemoryItem, ...]:
-    """Return the activations of one device, each item with its formula.
+@dataclass(frozen=True, kw_only=True)
+class TokenMemory:
+    """Bytes on a device that depend on its tokens, not on how weights are sharded."""
 
-    Empty if the architecture is unknown. With pipeline stages it is the first stage of a 1F1B
-    schedule, the fullest: it has as many microbatches in flight as there are stages.
+    saved: int  # for the backward pass, of all layers and microbatches in flight
+    saved_at_loss: int  # on the device that computes the loss: of one microbatch
+    recomputed: int  # of the largest layer
+    largest: int  # the largest tensor of a layer
+    logits: int  # elements, of the tokens that the loss computes at once
+    has_experts: bool = False
+
+
+def count_token_memory(
+    arch: Architecture, shards: WorkloadShards, workload: Workload
+) -> TokenMemory:
+    """Return the activations of one device.
+
+    With pipeline stages it is the first stage of a 1F1B schedule, the fullest: it has as many
+    microbatches in flight as there are stages.
     """
-    if (arch := model.architecture) is None:
-        return ()
-    shards = workload_shards(mesh)
+    n_tokens, _ = _tokens_per_device(shards, workload)
+    saved, _ = _saved_bytes(arch, shards, workload)
+    in_flight = _microbatches_in_flight(shards, workload)
     # Only one layer is recomputed at a time: the largest counts.
-    largest_layer = max(
+    layer = _largest_layer(arch, shards, workload)
+    recomputed = _recomputed_tensors(layer, workload)
+    return TokenMemory(
+        saved=saved * in_flight,
+        saved_at_loss=saved,
+        recomputed=n_tokens * _bytes_per_token(recomputed, shards, workload),
+        largest=n_tokens * max(_bytes_per_token((tensor,), shards, workload) for tensor in layer),
+        logits=-(-n_tokens // workload.loss_chunks) * arch.vocab // _n_vocab_shards(arch, shards),
+        has_experts=bool(arch.experts),
+    )
+
+
+def _largest_layer(
+    arch: Architecture, shards: WorkloadShards, workload: Workload
+) -> tuple[SavedTensor, ...]:
+    return max(
         (layer_tensors(arch, workload, is_moe=is_moe) for is_moe, _ in _layer_kinds(arch)),
         key=lambda tensors: _bytes_per_token(tensors, shards, workload),
     )
-    items = [_saved_item(arch, shards, workload)]
-    if recomputed := _recomputed_tensors(largest_layer, workload):
-        items.append(_recomputed_item(recomputed, shards, workload))
-    items.append(_logits_item(arch, shards, workload))
-    return tuple(items)
+
+
+def _microbatches_in_flight(shards: WorkloadShards, workload: Workload) -> int:
+    # 1F1B: the first stage starts p microbatches before the first backward pass reaches it
+    # (Korthikanti et al. 2022, section 4.2.3).
+    return min(shards.stage.n_shards, workload.n_microbatches)
+
+
+def _n_vocab_shards(arch: Architecture, shards: WorkloadShards) -> int:
+    # Strategies replicate a vocabulary that is not divisible.
+    return shards.tensor.n_shards if not arch.vocab % shards.tensor.n_shards else 1
 
 
 def _tokens_per_device(shards: WorkloadShards, workload: Workload) -> tuple[int, str]:
@@ -236,11 +254,13 @@ def _tokens_per_device(shards: WorkloadShards, workload: Workload) -> tuple[int,
     return n_tokens, formula + shards.sequence.divisor_text
 
 
-def _saved_item(arch: Architecture, shards: WorkloadShards, workload: Workload) -> MemoryItem:
-    """Return what the remat policy saves of all layers of the stage."""
-    n_tokens, tokens_formula = _tokens_per_device(shards, workload)
+def _saved_bytes(
+    arch: Architecture, shards: WorkloadShards, workload: Workload
+) -> tuple[int, list[str]]:
+    """Return what remat saves of one microbatch in all layers of a stage, and the formulas."""
+    n_tokens, _ = _tokens_per_device(shards, workload)
     kinds = [
-        (_tensors_saved_by_remat(layer_tensors(arch, workload, is_moe=is_moe), workload), n_layers)
+        (_tensors_on_device(layer_tensors(arch, workload, is_moe=is_moe), workload), n_layers)
         for is_moe, n_layers in _layer_kinds(arch)
     ]
     # A stage may hold layers of one kind only: the fullest stage has the largest ones.
@@ -250,48 +270,49 @@ def _saved_item(arch: Architecture, shards: WorkloadShards, workload: Workload) 
         n_here = min(n_layers, layers_left)
         layers_left -= n_here
         n_bytes += n_here * _bytes_per_token(tensors, shards, workload) * n_tokens
-        if n_here:
+        if n_here and tensors:
             bytes_formula = _bytes_per_token_text(tensors, shards, workload)
             terms.append(f"{n_here} layers × {n_tokens:,} tokens × {bytes_formula}")
-    # 1F1B: the first stage starts p microbatches before the first backward pass reaches it
-    # (Korthikanti et al. 2022, section 4.2.3).
-    in_flight = min(shards.stage.n_shards, workload.n_microbatches)
+    return n_bytes, terms
+
+
+def saved_item(arch: Architecture, shards: WorkloadShards, workload: Workload) -> MemoryItem:
+    """Return what the remat policy saves of all layers of the stage, with its formula."""
+    _, tokens_formula = _tokens_per_device(shards, workload)
+    n_bytes, terms = _saved_bytes(arch, shards, workload)
+    in_flight = _microbatches_in_flight(shards, workload)
     flight_factor = f"{in_flight} microbatches in flight × " if in_flight > 1 else ""
     stage_note = (
         f"; layers: {arch.layers}{shards.stage.divisor_text}" if shards.stage.n_shards > 1 else ""
     )
+    host_note = f"; on the host: {workload.offload}" if workload.offload else ""
     return MemoryItem(
         kind="activations",
         name=f"saved for the backward pass (remat {workload.remat})",
         bytes_per_device=n_bytes * in_flight,
-        formula=f"{flight_factor}{' + '.join(terms)}; tokens: {tokens_formula}{stage_note}",
+        formula=f"{flight_factor}{' + '.join(terms) or 'nothing'}; tokens: {tokens_formula}"
+        f"{stage_note}{host_note}",
     )
 
 
-def _recomputed_item(
-    tensors: Sequence[SavedTensor], shards: WorkloadShards, workload: Workload
-) -> MemoryItem:
+def recomputed_text(arch: Architecture, shards: WorkloadShards, workload: Workload) -> str:
+    """Return the formula of what one layer recomputes; empty if it is nothing."""
     n_tokens, tokens_formula = _tokens_per_device(shards, workload)
+    tensors = _recomputed_tensors(_largest_layer(arch, shards, workload), workload)
+    if not tensors:
+        return ""
     bytes_formula = _bytes_per_token_text(tensors, shards, workload)
-    return MemoryItem(
-        kind="activations",
-        name="one layer recomputed",
-        bytes_per_device=_bytes_per_token(tensors, shards, workload) * n_tokens,
-        formula=f"{n_tokens:,} tokens × {bytes_formula}; tokens: {tokens_formula}",
-    )
+    return f"{n_tokens:,} tokens × {bytes_formula}; tokens: {tokens_formula}"
 
 
-def _logits_item(arch: Architecture, shards: WorkloadShards, workload: Workload) -> MemoryItem:
+def logits_text(arch: Architecture, shards: WorkloadShards, workload: Workload) -> str:
+    """Return the formula of the number of logits that are computed at once."""
     n_tokens, tokens_formula = _tokens_per_device(shards, workload)
-    # Strategies replicate a vocabulary that is not divisible.
-    n_shards = shards.tensor.n_shards if not arch.vocab % shards.tensor.n_shards else 1
-    divisor = shards.tensor.divisor_text if n_shards > 1 else ""
-    return MemoryItem(
-        kind="activations",
-        name="logits",
-        bytes_per_device=n_tokens * arch.vocab // n_shards * _F32_BITS // 8,
-        formula=f"{n_tokens:,} tokens × vocabulary {arch.vocab:,} × 4 bytes{divisor}; "
-        f"tokens: {tokens_formula}",
+    divisor = shards.tensor.divisor_text if _n_vocab_shards(arch, shards) > 1 else ""
+    chunks = f" / {workload.loss_chunks} chunks" if workload.loss_chunks > 1 else ""
+    return (
+        f"{n_tokens:,} tokens{chunks} × vocabulary {arch.vocab:,}{divisor}; "
+        f"tokens: {tokens_formula}"
     )
 
 
@@ -309,6 +330,8 @@ def _tensors_saved_by_remat(
     if (n_arrays := workload.checkpoints) is not None:
         bits = n_arrays * tensors[0].bits
         return (SavedTensor(name=f"{n_arrays} arrays", bits=bits, sharding="sequence"),)
+    if (names := workload.saved_names) is not None:
+        return (tensors[0], *(tensor for tensor in tensors[1:] if _is_named(tensor, names)))
     if workload.remat == "none":
         return tuple(tensors)
     if workload.remat == "selective":
@@ -320,6 +343,20 @@ def _tensors_saved_by_remat(
     return (tensors[0],)
 
 
+def _is_named(tensor: SavedTensor, names: Collection[str]) -> bool:
+    # The tensors of experts have the same names with a prefix.
+    return tensor.name.removeprefix("shared ").removeprefix("expert ") in names
+
+
+def _tensors_on_device(
+    tensors: Sequence[SavedTensor], workload: Workload
+) -> tuple[SavedTensor, ...]:
+    """Return what remat saves, without what is offloaded to the host."""
+    names = workload.offloaded_names
+    saved = _tensors_saved_by_remat(tensors, workload)
+    return tuple(tensor for tensor in saved if not _is_named(tensor, names))
+
+
 def _recomputed_tensors(
     tensors: Sequence[SavedTensor], workload: Workload
 ) -> tuple[SavedTensor, ...]:
@@ -327,7 +364,9 @@ def _recomputed_tensors(
     if workload.checkpoints is not None:  # which arrays are saved is unknown: recompute all
         return tuple(tensors)
     saved = _tensors_saved_by_remat(tensors, workload)
-    return tuple(tensor for tensor in tensors if tensor not in saved)
+    names = workload.offloaded_names
+    # What is on the host is not recomputed, but copied back: it needs the same memory.
+    return tuple(tensor for tensor in tensors if tensor not in saved or _is_named(tensor, names))
 
 
 def _bytes_per_token(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -13,7 +13,7 @@ from shardlab.planner.memory.optimizer import Optimizer, OptimizerState, optimiz
 from shardlab.planner.plan import DeviceBytes, Kind, MemoryItem
 from shardlab.planner.rules.matching import ShardedGroup
 from shardlab.planner.tensor_group import TensorGroup
-from shardlab.sharding.dtype import Dtype
+from shardlab.sharding.dtype import Dtype, parse_dtype
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.partition import shard_counts
 from shardlab.sharding.spec import Spec
@@ -123,6 +123,16 @@ def device_array(
         bytes_per_device=n_tensors * dtype.n_bytes(shard.n_elements),
         array_bytes=n_tensors * dtype.n_bytes(prod(shape)),
     )
+
+
+def compute_copy_bytes(arrays: Iterable[DeviceBytes], dtype: Dtype) -> int:
+    """Return the bytes of parameters in `dtype`, as far as they are stored in a wider one."""
+    total = 0
+    for array in arrays:
+        stored = parse_dtype(array.dtype) if array.kind == "parameters" else dtype
+        if stored.bits > dtype.bits and is_float(stored):
+            total += array.bytes_per_device * dtype.bits // stored.bits
+    return total
 
 
 @dataclass(frozen=True)

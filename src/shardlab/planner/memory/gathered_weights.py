@@ -18,12 +18,12 @@ from typing import Any
 from shardlab.planner.memory.device_bytes import device_array, parameter_dtype
 from shardlab.planner.memory.dtype_policy import DtypePolicy
 from shardlab.planner.memory.workload_shards import AxisShards
-from shardlab.planner.plan import MemoryItem
 from shardlab.planner.rules.matching import ShardedGroup
 from shardlab.planner.strategies.axis_roles import batch_axes, mesh_axis_roles
 from shardlab.planner.strategies.dim_meaning import dim_meanings_of
 from shardlab.planner.strategies.layer_stack import find_stack_position
 from shardlab.planner.tensor_group import TensorGroup
+from shardlab.sharding.dtype import Dtype
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.spec import Spec
 
@@ -45,55 +45,70 @@ class _GatheredGroup:
         return max((self.tensors_by_layer.get(layer, 0) for layer in layers), default=0)
 
 
-def gathered_weight_items(
-    sharded_groups: Iterable[ShardedGroup], mesh: Mesh, policy: DtypePolicy
-) -> tuple[MemoryItem, ...]:
-    """Return the peak of the gathered weights; empty if no batch axis shards any weights.
+@dataclass(frozen=True, kw_only=True)
+class GatheredWeights:
+    """Bytes of weights that are gathered at one time: of a layer, and of an embedding table."""
+
+    layer: int = 0
+    table: int = 0
+    layer_text: str = ""  # what the layer's bytes are, for a formula
+    table_text: str = ""
+
+
+def gather_weights(
+    sharded_groups: Iterable[ShardedGroup],
+    mesh: Mesh,
+    policy: DtypePolicy,
+    dtype: Dtype,
+    *,
+    with_text: bool = False,
+) -> GatheredWeights:
+    """Return the largest layer and table as they are gathered; 0 if no batch axis shards weights.
+
+    They travel in `dtype`, in which they are multiplied, if that is narrower than the stored one.
 
     >>> from shardlab.planner.models.load import load_model
     >>> from shardlab.planner.strategies.strategy import parse_strategy, shard_model
+    >>> from shardlab.sharding.dtype import parse_dtype
     >>> mesh = Mesh(fsdp=8)
     >>> sharded = shard_model(load_model("llama3-70b"), parse_strategy("fsdp"), mesh)
-    >>> gathered_weight_items(sharded, mesh, DtypePolicy())[0].bytes_per_device  # the output table
+    >>> gather_weights(sharded, mesh, DtypePolicy(), parse_dtype("bf16")).table
     2101346304
     """
-    gathered = _gathered_groups(sharded_groups, mesh, policy)
-    if not gathered:
-        return ()
-    # Only for the formula: the specs decide which tensors are gathered.
-    n_bytes, groups = _find_peak(gathered)
+    gathered = _gathered_groups(sharded_groups, mesh, policy, dtype)
+    inside = [_bytes_in_layers(gathered, layers) for layers in _representative_layers(gathered)]
+    outside = [(member.n_bytes, [member]) for member in gathered if member.tensors_by_layer is None]
+    layer, layer_members = max(inside, key=itemgetter(0), default=(0, []))
+    table, table_members = max(outside, key=itemgetter(0), default=(0, []))
+    if not with_text:
+        return GatheredWeights(layer=layer, table=table)
+    return GatheredWeights(
+        layer=layer,
+        table=table,
+        layer_text=_members_text(layer_members, mesh),
+        table_text=_members_text(table_members, mesh),
+    )
+
+
+def _members_text(members: Sequence[_GatheredGroup], mesh: Mesh) -> str:
+    if not members:
+        return ""
     axes = AxisShards(
         tuple((name, mesh.shape[name]) for name in batch_axes(mesh) if mesh.shape[name] > 1)
     )
     largest = max(
-        groups,
+        members,
         key=lambda member: member.n_bytes * max((member.tensors_by_layer or {0: 1}).values()),
     )
-    count = f"{len(groups)} kinds of tensors of one layer" if len(groups) > 1 else "one tensor"
-    formula = (
+    count = f"{len(members)} kinds of tensors of one layer" if len(members) > 1 else "one tensor"
+    return (
         f"{count}, gathered along {axes}, other mesh axes as stored; largest: "
         f"{largest.group.name} {list(largest.group.shape)}"
     )
-    return (
-        MemoryItem(
-            kind="activations",
-            name="gathered weights (peak)",
-            bytes_per_device=n_bytes,
-            formula=formula,
-        ),
-    )
-
-
-def gathered_weight_bytes(
-    sharded_groups: Iterable[ShardedGroup], mesh: Mesh, policy: DtypePolicy
-) -> int:
-    """Return the bytes of `gathered_weight_items`, without building the formula."""
-    gathered = _gathered_groups(sharded_groups, mesh, policy)
-    return _find_peak(gathered)[0] if gathered else 0
 
 
 def _gathered_groups(
-    sharded_groups: Iterable[ShardedGroup], mesh: Mesh, policy: DtypePolicy
+    sharded_groups: Iterable[ShardedGroup], mesh: Mesh, policy: DtypePolicy, dtype: Dtype
 ) -> list[_GatheredGroup]:
     batch = frozenset(name for name in batch_axes(mesh) if mesh.shape[name] > 1)
     expert_axes = mesh_axis_roles(mesh).get("expert", ())
@@ -104,9 +119,10 @@ def _gathered_groups(
         is_expert = expert_axes and "experts" in (dim_meanings_of(group) or ())
         gather_axes = batch.difference(expert_axes if is_expert else ())
         if not gather_axes.isdisjoint(sharded.spec.mesh_axes):
+            stored = parameter_dtype(group, policy)
             array = device_array(
                 group.shape,
-                parameter_dtype(group, policy),
+                min(stored, dtype, key=lambda candidate: candidate.bits),
                 _without_axes(sharded.spec, gather_axes),
                 mesh,
                 kind="parameters",
@@ -150,13 +166,6 @@ def _count_tensors_by_layer(group: TensorGroup) -> Mapping[int, int] | None:
         return Counter(int(numbers[position]) for numbers in group.listed_numbers)
     tensors_per_layer = group.n_tensors // len(group.ranges[position])
     return dict.fromkeys(group.ranges[position], tensors_per_layer)
-
-
-def _find_peak(gathered: Sequence[_GatheredGroup]) -> tuple[int, list[_GatheredGroup]]:
-    """Return the most bytes that are gathered at one time, and the groups they belong to."""
-    outside = [(member.n_bytes, [member]) for member in gathered if member.tensors_by_layer is None]
-    inside = (_bytes_in_layers(gathered, layers) for layers in _representative_layers(gathered))
-    return max((*outside, *inside), key=itemgetter(0))
 
 
 def _bytes_in_layers(

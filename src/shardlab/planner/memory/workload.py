@@ -6,7 +6,7 @@
 Traceback (most recent call last):
     ...
 shardlab.errors.UnknownOption: [plan.unknown_option] Unknown remat policy 'ful'.
-  where: one of none, selective, dots, full, or a number of arrays per layer
+  where: one of none, selective, dots, full, a number of arrays per layer, or names joined by +
   try:   Did you mean 'full'?
 """
 
@@ -28,6 +28,22 @@ REMAT_POLICIES = {
     "dots": "the layer's input and the outputs of its matrix products with weights",
     "full": "the layer's input",
 }
+# MaxText's name of a tensor that a remat policy saves or offloads -> our tensors of a layer. The
+# output of the MLP is the next layer's input, which every policy saves.
+REMAT_TENSORS = {
+    "decoder_layer_input": ("input",),
+    "query_proj": ("queries",),
+    "key_proj": ("keys",),
+    "value_proj": ("values",),
+    "kv_proj": ("keys", "values"),
+    "qkv_proj": ("queries", "keys", "values"),
+    "context": ("attention output",),
+    "out_proj": ("mlp input",),
+    "mlpwi_0": ("gate",),
+    "mlpwi_1": ("up",),
+    "mlpwi": ("gate", "up"),
+    "mlpwo": (),
+}
 _BF16 = parse_dtype("bf16")
 _MAX_NEAREST = 4096  # largest divisor of a batch that an error message suggests
 
@@ -41,8 +57,12 @@ class Workload:
 
     batch: int
     sequence: int
-    # a key of REMAT_POLICIES, or a number: that many [batch, sequence, hidden] arrays per layer
+    # a key of REMAT_POLICIES; a number: that many [batch, sequence, hidden] arrays per layer; or
+    # names of REMAT_TENSORS joined by "+": the layer's input and these tensors
     remat: str = "full"
+    offload: str = ""  # names of REMAT_TENSORS joined by "+": saved in the memory of the host
+    offload_optimizer: bool = False  # its states are on the host, and on the device for the update
+    loss_chunks: int = 1  # cross-entropy computes the logits of this fraction of the tokens at once
     microbatch: int | None = None  # sequences computed at once over all devices; None: the batch
     dtype: Dtype = _BF16  # of activations
     cache_dtype: Dtype = _BF16  # of keys and values
@@ -54,15 +74,17 @@ class Workload:
         for name in ("batch", "sequence", "microbatch"):
             if (size := getattr(self, name)) is not None or name != "microbatch":
                 self._set_field(name, _parse_count(size, name))
+        self._set_field("loss_chunks", _parse_count(self.loss_chunks, "loss_chunks"))
         for name in ("dtype", "cache_dtype"):
             self._set_field(name, parse_dtype(getattr(self, name)))
-        for name in ("flash", "sequence_parallel", "dropout"):
+        for name in ("flash", "sequence_parallel", "dropout", "offload_optimizer"):
             value = getattr(self, name)
             if not isinstance(value, bool):
                 raise InvalidType(
                     f"{name} of the workload is {short_repr(value)}.", fix="True or False."
                 )
         self._set_field("remat", _parse_remat(self.remat))
+        self._set_field("offload", _parse_offload(self.offload))
         if self.microbatch is not None and self.batch % self.microbatch:
             raise _indivisible_batch(self.batch, self.microbatch)
 
@@ -76,6 +98,22 @@ class Workload:
         """The number of arrays saved per layer, if `remat` is a number."""
         return int(self.remat) if self.remat.isdecimal() else None
 
+    @property
+    def remat_names(self) -> tuple[str, ...]:
+        """MaxText's names in `remat`, if it is a list of names; otherwise nothing."""
+        names = tuple(self.remat.split("+"))
+        return names if names[0] in REMAT_TENSORS else ()
+
+    @property
+    def saved_names(self) -> frozenset[str] | None:
+        """The tensors of a layer that `remat` names, if it is a list of names."""
+        return _tensor_names(self.remat) if self.remat_names else None
+
+    @property
+    def offloaded_names(self) -> frozenset[str]:
+        """The tensors of a layer that are saved on the host."""
+        return _tensor_names(self.offload)
+
     def choices(self, is_training: bool) -> dict[str, str | int]:
         """Return the options that a plan depends on, without those that have their default."""
         options: dict[str, str | int] = {"batch": self.batch, "sequence": self.sequence}
@@ -84,9 +122,14 @@ class Workload:
         if self.microbatch is not None:
             options["microbatch"] = self.microbatch
         options |= {"remat": self.checkpoints or self.remat, "activation_dtype": self.dtype.short}
-        defaults = {"flash": True, "sequence_parallel": True, "dropout": False}
+        defaults: dict[str, str | int] = {
+            "flash": True,
+            "sequence_parallel": True,
+            "dropout": False,
+        }
+        defaults |= {"offload": "", "offload_optimizer": False, "loss_chunks": 1}
         return options | {
-            name: bool(getattr(self, name))
+            name: getattr(self, name)
             for name, default in defaults.items()
             if getattr(self, name) != default
         }
@@ -140,12 +183,41 @@ def _parse_remat(remat: Any) -> str:
         # isdecimal() is also true for digits of other scripts, which int() reads
         if name.isascii() and name.isdecimal() and len(name) <= 3 and int(name):
             return str(int(name))
-    suggestion = nearest_name(remat, REMAT_POLICIES) if isinstance(remat, str) else None
+        if (names := _parse_tensor_names(name)) is not None:
+            return names
+    known = (*REMAT_POLICIES, *REMAT_TENSORS)
+    suggestion = nearest_name(remat, known) if isinstance(remat, str) else None
     raise UnknownOption(
         f"Unknown remat policy {short_repr(remat)}.",
-        where=f"one of {', '.join(REMAT_POLICIES)}, or a number of arrays per layer",
+        where=f"one of {', '.join(REMAT_POLICIES)}, a number of arrays per layer, or names joined "
+        "by +",
         fix=f"Did you mean {suggestion!r}?" if suggestion else "'full', or a number such as 4.",
     )
+
+
+def _parse_offload(offload: Any) -> str:
+    if isinstance(offload, str):
+        if not offload.strip():
+            return ""
+        if (names := _parse_tensor_names(offload.strip().lower())) is not None:
+            return names
+    suggestion = nearest_name(offload, REMAT_TENSORS) if isinstance(offload, str) else None
+    raise UnknownOption(
+        f"Unknown tensors to offload: {short_repr(offload)}.",
+        where=f"names joined by +, of {', '.join(REMAT_TENSORS)}",
+        fix=f"Did you mean {suggestion!r}?" if suggestion else "such as decoder_layer_input.",
+    )
+
+
+def _parse_tensor_names(text: str) -> str | None:
+    """Return names joined by "+" without repetitions; None if one of them is unknown."""
+    names = tuple(dict.fromkeys(part.strip() for part in text.split("+")))
+    return "+".join(names) if all(name in REMAT_TENSORS for name in names) else None
+
+
+def _tensor_names(text: str) -> frozenset[str]:
+    names = text.split("+") if text else ()
+    return frozenset(tensor for name in names for tensor in REMAT_TENSORS[name])
 
 
 def _indivisible_batch(batch: int, microbatch: int) -> InvalidSize:

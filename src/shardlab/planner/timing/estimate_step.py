@@ -86,7 +86,6 @@ def step_estimator(
     schedule: PipelineSchedule | str = "1f1b",
     precision: str = "bf16",
     framework: str | Framework | None = None,
-    saved_names: tuple[str, ...] = (),
 ) -> tuple[StepEstimator, ShardedWork]:
     """Return an estimator for a model, and what one device of the mesh computes.
 
@@ -104,7 +103,6 @@ def step_estimator(
         schedule=parse_schedule(schedule),
         framework=parse_framework(framework),
         dtype=parse_precision(precision),
-        saved_names=saved_names,
     )
     work = shard_work(
         loaded, arch, parse_mesh(mesh), parse_strategy(strategy), parsed_optimizer, dtype_policy

@@ -13,7 +13,6 @@ output of the expert, so their last product is repeated too.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 from shardlab.hardware.frameworks import Framework
@@ -60,20 +59,15 @@ class Recomputation:
 NOTHING = Recomputation()
 
 
-def recomputation(
-    workload: Workload,
-    framework: Framework | None = None,
-    saved_names: Collection[str] = (),
-) -> Recomputation:
+def recomputation(workload: Workload, framework: Framework | None = None) -> Recomputation:
     """Return what a remat policy repeats; without a framework as XLA does it.
 
-    `saved_names` are arrays that are saved besides the input of a layer, as MaxText names them.
-    Saving them on the host takes as long as on the device: the copies overlap with compute.
+    Saving an array on the host takes as long as on the device: the copies overlap with compute.
     """
-    if saved_names:
-        roles = frozenset(role for name in saved_names for role in SAVED_ROLES[name])
+    if names := workload.remat_names:
+        roles = frozenset(role for name in names for role in SAVED_ROLES[name])
         return Recomputation(
-            products=True, attention="context" not in saved_names, passes=True, saved_roles=roles
+            products=True, attention="context" not in names, passes=True, saved_roles=roles
         )
     if workload.remat == "none":
         return NOTHING

@@ -87,7 +87,6 @@ class StepEstimator:
     framework: Framework | None = None  # None: the usual one for the hardware and the mesh
     schedule: PipelineSchedule = ONE_F_ONE_B
     dtype: str = "bf16"  # of the products with weights
-    saved_names: tuple[str, ...] = ()  # arrays saved by name besides the input of each layer
     _operations: dict[object, _TimedOperations] = field(default_factory=dict)
     # the collectives for the weights that were counted last
     _collectives: tuple[Weights, dict[object, CollectiveTimes]] | None = None
@@ -178,7 +177,7 @@ class StepEstimator:
                     workload,
                     update_bytes=update_bytes,
                     dtype=self.dtype,
-                    repeated=recomputation(workload, framework, self.saved_names),
+                    repeated=recomputation(workload, framework),
                     framework=framework,
                 )
                 if self.is_training

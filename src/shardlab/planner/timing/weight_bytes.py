@@ -6,21 +6,25 @@ meshes caches the counts by group and shard counts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from shardlab.planner.memory.device_bytes import device_arrays
+from shardlab.planner.memory.device_bytes import compute_copy_bytes, device_arrays
 from shardlab.planner.memory.dtype_policy import DtypePolicy
-from shardlab.planner.memory.gathered_weights import gathered_weight_bytes
+from shardlab.planner.memory.gathered_weights import GatheredWeights, gather_weights
 from shardlab.planner.memory.optimizer import Optimizer
+from shardlab.planner.memory.step_memory import StepWeights
 from shardlab.planner.plan import KINDS, Kind
 from shardlab.planner.rules.matching import ShardedGroup
 from shardlab.planner.strategies.axis_roles import batch_axes, mesh_axis_roles
 from shardlab.planner.tensor_group import TensorGroup
 from shardlab.planner.timing.step_flops import is_expert
+from shardlab.sharding.dtype import Dtype, parse_dtype
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.partition import shard_counts
 from shardlab.sharding.spec import Spec
+
+_BF16 = parse_dtype("bf16")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +47,13 @@ class WeightBytes:
 
     by_kind: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
     unsharded_gradient: int = 0
+    compute_copies: int = 0  # see `StepWeights`
 
     def accumulate(self, addition: WeightBytes) -> None:
         for kind, n_bytes in addition.by_kind.items():
             self.by_kind[kind] += n_bytes
         self.unsharded_gradient += addition.unsharded_gradient
+        self.compute_copies += addition.compute_copies
 
 
 @dataclass(kw_only=True)
@@ -56,10 +62,10 @@ class WeightCounter:
 
     optimizer: Optimizer
     policy: DtypePolicy
-    counts_gathered: bool = False  # the weights gathered for one layer, as plans with a workload do
+    dtype: Dtype = _BF16  # in which weights are multiplied
     _cache: dict[object, tuple[TensorGroup, WeightBytes]] = field(default_factory=dict)
     # of the placement that was counted last
-    _gathered: tuple[Sequence[ShardedGroup], int] | None = None
+    _gathered: tuple[Sequence[ShardedGroup], GatheredWeights] | None = None
 
     def count_bytes(
         self, sharded_groups: Sequence[ShardedGroup], mesh: Mesh, zero: int = 2
@@ -90,22 +96,34 @@ class WeightCounter:
                 # Cached together with the group: while it is alive, no other has its id.
                 self._cache[key] = sharded.group, self._count_group(stage, mesh)
             totals.setdefault(sync, WeightBytes()).accumulate(self._cache[key][1])
-        if self.counts_gathered and totals:
-            first = next(iter(totals.values()))  # any: it belongs to no single tensor
-            first.by_kind["activations"] += self._gathered_bytes(sharded_groups, mesh)
         return totals
 
-    def _gathered_bytes(self, sharded_groups: Sequence[ShardedGroup], mesh: Mesh) -> int:
-        """Return the peak of gathered weights, equal for each ZeRO stage below 3."""
+    def step_weights(
+        self,
+        sharded_groups: Sequence[ShardedGroup],
+        mesh: Mesh,
+        counted: Mapping[WeightSync, WeightBytes],
+    ) -> StepWeights:
+        """Return the sums of `count_bytes`, with the weights that a step gathers."""
+        # The gathered weights are equal for each ZeRO stage below 3.
         if self._gathered is None or self._gathered[0] is not sharded_groups:
-            n_bytes = gathered_weight_bytes(sharded_groups, mesh, self.policy)
-            self._gathered = sharded_groups, n_bytes
-        return self._gathered[1]
+            gathered = gather_weights(sharded_groups, mesh, self.policy, self.dtype)
+            self._gathered = sharded_groups, gathered
+        sums = {kind: sum(group.by_kind[kind] for group in counted.values()) for kind in KINDS}
+        return StepWeights(
+            parameters=sums["parameters"],
+            gradients=sums["gradients"],
+            optimizer=sums["optimizer"],
+            compute_copies=sum(group.compute_copies for group in counted.values()),
+            gathered=self._gathered[1],
+        )
 
     def _count_group(self, sharded: ShardedGroup, mesh: Mesh) -> WeightBytes:
         weights = WeightBytes()
-        for array in device_arrays(sharded, mesh, self.optimizer, self.policy):
+        arrays = tuple(device_arrays(sharded, mesh, self.optimizer, self.policy))
+        for array in arrays:
             weights.by_kind[array.kind] += array.bytes_per_device
+        weights.compute_copies = compute_copy_bytes(arrays, self.dtype)
         weights.unsharded_gradient = weights.by_kind["gradients"]
         # A gradient has its parameter's spec before ZeRO reduce-scatters it: the size of that
         # collective.
