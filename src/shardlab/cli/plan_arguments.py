@@ -145,6 +145,7 @@ def _parse_workload(options: dict[str, Any]) -> Workload | None:
         "cache_dtype": options["cache_dtype"],
         "flash": False if options["no_flash"] else None,
         "sequence_parallel": False if options["no_sequence_parallel"] else None,
+        "schedule": options["schedule"],
     }
     return Workload(
         batch=parse_whole_number("batch", batch),

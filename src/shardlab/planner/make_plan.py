@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from shardlab.planner.memory.gathered_weights import gathered_weight_items
 from shardlab.planner.memory.kv_cache import kv_cache_items
 from shardlab.planner.memory.optimizer import Optimizer, parse_optimizer
 from shardlab.planner.memory.workload import Workload, parse_workload
+from shardlab.planner.memory.workload_shards import workload_shards
 from shardlab.planner.model import Model, check_model
 from shardlab.planner.models.architecture import with_architecture
 from shardlab.planner.models.load import load_model
@@ -288,6 +289,8 @@ def _plan_choices(request: PlanRequest) -> dict[str, Choice]:
         choices["logical_semantics"] = request.rules.semantics
     if request.workload:
         choices |= request.workload.choices(request.is_training)
+        if request.is_training and workload_shards(request.mesh).stage.n_shards > 1:
+            choices["schedule"] = str(request.workload.schedule)
     if _lacks_architecture(request):
         choices["architecture"] = "unknown"
     return choices
@@ -325,6 +328,7 @@ def _plan_notes(request: PlanRequest) -> tuple[str, ...]:
             f"ZeRO stage {stage}: the optimizer's {arrays} are also sharded over the data axes, "
             "each along its first divisible dimension; rules do not show it.",
         )
+    notes += tuple(_stage_notes(request))
     own_mesh = request.model.details.get("mesh")
     if own_mesh and request.strategy is None:
         planned_mesh = mesh_text(request.mesh.shape.items())
@@ -341,6 +345,20 @@ def _plan_notes(request: PlanRequest) -> tuple[str, ...]:
         f"The model's architecture is unknown, so {missing} not counted: pass --architecture, or "
         "architecture= in Python.",
     )
+
+
+def _stage_notes(request: PlanRequest) -> Iterator[str]:
+    """Yield which pipeline stage is counted, if stages have different numbers of layers."""
+    arch, strategy = request.model.architecture, request.strategy
+    if arch is None or strategy is None or "pipeline" not in strategy.parts:
+        return
+    stages = workload_shards(request.mesh).stage
+    if arch.layers % stages.n_shards:
+        yield (
+            f"{arch.layers} layers are not divisible by {stages.n_shards} stages: some have "
+            f"{stages.per_device(arch.layers)}, the others {arch.layers // stages.n_shards}; the "
+            "fullest is counted."
+        )
 
 
 def _lacks_architecture(request: PlanRequest) -> bool:

@@ -296,7 +296,8 @@ class CandidateSearch:
         step, placement = self.estimator.estimate(
             arch, work, workload, cache_bytes=candidate.bytes_by_kind.get("kv_cache", 0)
         )
-        return replace(candidate, step=step, placement=placement)
+        framework = self.estimator.framework_for(work.mesh).name
+        return replace(candidate, step=step, placement=placement, framework=framework)
 
     def _stage_model(self, sizes: Mapping[str, int]) -> Model:
         """Return the model of the fullest pipeline stage; the model itself without stages."""

@@ -30,6 +30,7 @@ from shardlab.planner.advice.advice_assumptions import (
 )
 from shardlab.planner.advice.candidate_ranking import rank_candidates
 from shardlab.planner.advice.candidate_search import CandidateSearch
+from shardlab.planner.advice.mesh_conventions import MeshConventions
 from shardlab.planner.advice.requested_mesh import find_requested, parse_requested_mesh
 from shardlab.planner.make_plan import memory_budget
 from shardlab.planner.memory.activations import activation_margin
@@ -41,7 +42,7 @@ from shardlab.planner.model import check_model
 from shardlab.planner.models.architecture import with_architecture
 from shardlab.planner.models.load import load_model
 from shardlab.planner.models.optimizer_state import drop_optimizer_states
-from shardlab.planner.timing.pipeline import PipelineSchedule, parse_schedule
+from shardlab.planner.strategies.pipeline_schedule import PipelineSchedule, parse_schedule
 from shardlab.planner.timing.step_estimator import StepEstimator, parse_precision
 from shardlab.planner.timing.weight_bytes import WeightCounter
 from shardlab.sharding.dtype import parse_dtype
@@ -101,7 +102,8 @@ def advise(
     """
     chip = _parse_chip(hardware, figures)
     n_devices = _parse_devices(devices, chip)
-    workload = _parse_workload(batch, sequence, microbatch, cache_dtype)
+    parsed_schedule = parse_schedule(schedule)
+    workload = _parse_workload(batch, sequence, microbatch, cache_dtype, parsed_schedule)
     parsed_optimizer, dtype_policy = parse_optimizer(optimizer), parse_dtype_policy(policy)
     loaded = with_architecture(check_model(load_model(model), _MAX_KINDS), architecture)
     timed_workload = workload if loaded.architecture else None
@@ -114,7 +116,7 @@ def advise(
             hardware=chip, compute_efficiency=_parse_fraction(compute_efficiency)
         ),
         framework=parse_framework(framework),
-        schedule=parse_schedule(schedule),
+        schedule=parsed_schedule,
         dtype=parse_precision(precision),
     )
     search = CandidateSearch(
@@ -185,7 +187,8 @@ def _search_meshes(
 ) -> Advice:
     model, chip = search.model, search.hardware
     meshes = search.list_meshes(n_devices, with_context=with_context)
-    ranked, others = _rank_meshes(search, meshes)
+    conventions = MeshConventions(hardware=chip, n_devices=n_devices)
+    ranked, others = _rank_meshes(search, meshes, conventions)
     has_usable_mesh = any(candidate.strategy for candidate in (*ranked, *others))
     notes = advice_notes(
         search, n_devices, with_context=with_context, has_usable_mesh=has_usable_mesh
@@ -217,11 +220,14 @@ def _shards_heads(search: CandidateSearch, advice: Advice) -> bool:
 
 
 def _rank_meshes(
-    search: CandidateSearch, meshes: Iterable[Mapping[str, int]]
+    search: CandidateSearch,
+    meshes: Iterable[Mapping[str, int]],
+    conventions: MeshConventions,
 ) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...]]:
     try:
         return rank_candidates(
-            candidate for sizes in meshes for candidate in search.list_candidates(sizes)
+            (candidate for sizes in meshes for candidate in search.list_candidates(sizes)),
+            conventions,
         )
     except UnknownFigure as error:
         chip, name = search.hardware.name, error.figure
@@ -252,8 +258,8 @@ def _find_sufficient_devices(
         n_usable += 1
         if search.fits_anywhere(sizes):
             meshes = search.list_meshes(n_more, with_context=with_context)
-            ranked, _ = rank_candidates(
-                candidate for mesh in meshes for candidate in search.list_candidates(mesh)
+            ranked, _ = _rank_meshes(
+                search, meshes, MeshConventions(hardware=search.hardware, n_devices=n_more)
             )
             return n_more, ranked[0]
     return n_tried, None
@@ -328,7 +334,9 @@ def _as_tuple(values: Any) -> tuple[Any, ...]:
     return tuple(islice(values, _MAX_OPTIONS))
 
 
-def _parse_workload(batch: Any, sequence: Any, microbatch: Any, cache: Any) -> Workload | None:
+def _parse_workload(
+    batch: Any, sequence: Any, microbatch: Any, cache: Any, schedule: PipelineSchedule
+) -> Workload | None:
     if batch is None and sequence is None and microbatch is None and cache is None:
         return None
     if batch is None or sequence is None:
@@ -342,6 +350,7 @@ def _parse_workload(batch: Any, sequence: Any, microbatch: Any, cache: Any) -> W
         sequence=sequence,
         microbatch=microbatch,
         cache_dtype=parse_dtype(cache or "bf16"),
+        schedule=schedule,
     )
 
 

@@ -245,7 +245,8 @@ def _saved_item(arch: Architecture, shards: WorkloadShards, workload: Workload) 
     ]
     # A stage may hold layers of one kind only: the fullest stage has the largest ones.
     kinds.sort(key=lambda kind: -_bytes_per_token(kind[0], shards, workload))
-    layers_left, n_bytes, terms = shards.stage.per_device(arch.layers), 0, []
+    n_in_stage = shards.stage.per_device(arch.layers)
+    layers_left, n_bytes, terms = n_in_stage, 0, []
     for tensors, n_layers in kinds:
         n_here = min(n_layers, layers_left)
         layers_left -= n_here
@@ -255,15 +256,16 @@ def _saved_item(arch: Architecture, shards: WorkloadShards, workload: Workload) 
             terms.append(f"{n_here} layers × {n_tokens:,} tokens × {bytes_formula}")
     # 1F1B: the first stage starts p microbatches before the first backward pass reaches it
     # (Korthikanti et al. 2022, section 4.2.3).
-    in_flight = min(shards.stage.n_shards, workload.n_microbatches)
-    flight_factor = f"{in_flight} microbatches in flight × " if in_flight > 1 else ""
+    schedule = workload.schedule.for_layers(n_in_stage)
+    in_flight = schedule.in_flight(shards.stage.n_shards, workload.n_microbatches)
+    flight_factor = f"{in_flight:.3g} microbatches in flight × " if in_flight > 1 else ""
     stage_note = (
         f"; layers: {arch.layers}{shards.stage.divisor_text}" if shards.stage.n_shards > 1 else ""
     )
     return MemoryItem(
         kind="activations",
         name=f"saved for the backward pass (remat {workload.remat})",
-        bytes_per_device=n_bytes * in_flight,
+        bytes_per_device=int(n_bytes * in_flight),
         formula=f"{flight_factor}{' + '.join(terms)}; tokens: {tokens_formula}{stage_note}",
     )
 

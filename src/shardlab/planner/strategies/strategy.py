@@ -19,7 +19,7 @@ as DeepSpeed does with the small parameters of stage 3; tensor shards the biases
 it shards along the output, as Megatron does. With experts, fsdp shards all other matrices over the
 expert axes too, because these axes shard the batch, as in MaxText. A spec always divides the shape:
 a dimension that is not divisible is replicated or another one is sharded, and
-`ShardedGroup.declined` lists it.
+`ShardedGroup.declined` lists it. Only stages may have different numbers of layers.
 """
 
 from __future__ import annotations

@@ -18,8 +18,12 @@ from shardlab.hardware.step_timer import CollectiveTimes, StepTimer
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.memory.workload_shards import WorkloadShards, workload_shards
 from shardlab.planner.model import Architecture, Model
+from shardlab.planner.strategies.pipeline_schedule import (
+    ONE_F_ONE_B,
+    PipelineSchedule,
+    bubble_fraction,
+)
 from shardlab.planner.timing.decoding_operations import decoding_operations
-from shardlab.planner.timing.pipeline import ONE_F_ONE_B, PipelineSchedule, bubble_fraction
 from shardlab.planner.timing.step_communication import decoding_collectives, training_collectives
 from shardlab.planner.timing.step_flops import decoding_flops, training_flops
 from shardlab.planner.timing.step_operations import repeats_forward, training_operations
@@ -111,7 +115,8 @@ class StepEstimator:
         if n_stages > 1:
             # A stage waits for what the other stages do with a microbatch, communication included.
             work_seconds = n_microbatches * _total_seconds(timed.layers) + step.exposed_seconds
-            share = bubble_fraction(self.schedule, n_stages, n_microbatches)
+            schedule = self.schedule.for_layers(shards.stage.per_device(arch.layers))
+            share = bubble_fraction(schedule, n_stages, n_microbatches)
             step = replace(step, bubble_seconds=share * work_seconds)
         return step, placement.description
 
