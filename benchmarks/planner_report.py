@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from benchmarks.mesh_ranks import rank_published_meshes, ranks_section
 from benchmarks.planner_accuracy import (
     DecodePoint,
     RunEstimate,
@@ -142,4 +143,5 @@ def _run_row(estimate: RunEstimate) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(accuracy_page(estimate_runs(), estimate_decoding()), "utf-8")
+    page = accuracy_page(estimate_runs(), estimate_decoding())
+    PAGE.write_text(page + ranks_section(rank_published_meshes()), "utf-8")
