@@ -53,7 +53,10 @@ _MULTIPLES = (*range(2, 17), *(1 << power for power in range(5, 13)))
 _MAX_USABLE_MESHES = 400  # of more devices: some seconds for the largest model
 _MAX_LISTED_MESHES = 100_000  # usable or not
 _MAX_KINDS = 5_000  # of tensors, each of which is placed on every mesh
-_LONG_SEQUENCE = 32_768  # tokens, from which on a context axis is tried by default
+# Tokens, from which on a context axis is tried by default. Recipes for GPUs shard 8,192 tokens in
+# two (NeMo), because pipelines hold the activations of many microbatches.
+_LONG_SEQUENCE = {"torus": 32_768, "switch": 8_192}
+_MIN_CONTEXT_TOKENS = 4_096  # of a sequence on one device, unless a context axis is requested
 _MAX_OPTIONS = 100  # ZeRO stages or remat policies
 
 
@@ -131,6 +134,7 @@ def advise(
         zero_stages=_parse_zero_stages(zero, parsed_optimizer),
         margin=_parse_margin(activation_margin),
         with_stages=_tries_stages(pipeline, chip, n_devices),
+        min_context_tokens=1 if context else _MIN_CONTEXT_TOKENS,
     )
     request = AdviceRequest(
         model=model,
@@ -162,11 +166,10 @@ def _make_advice(
     search: CandidateSearch, n_devices: int, request: AdviceRequest, context: bool | None
 ) -> Advice:
     """Return the advice, with a context axis or the search for more devices if needed."""
-    advice = _search_meshes(search, n_devices, request, with_context=context is True)
     workload = search.workload
-    if context is None and workload is not None and workload.sequence >= _LONG_SEQUENCE:
+    if context is None and search.is_training and workload and _is_long(workload, search.hardware):
         context = True
-        advice = _search_meshes(search, n_devices, request, with_context=True)
+    advice = _search_meshes(search, n_devices, request, with_context=context is True)
     with_context = context is not False and workload is not None
     # A context axis costs communication, so it is only tried if needed.
     if with_context and context is None and not _shards_heads(search, advice):
@@ -180,6 +183,10 @@ def _make_advice(
         sufficient_devices=0 if sufficient is None else n_tried,
         devices_tried=n_tried,
     )
+
+
+def _is_long(workload: Workload, chip: Hardware) -> bool:
+    return workload.sequence >= _LONG_SEQUENCE[chip.network]
 
 
 def _search_meshes(
