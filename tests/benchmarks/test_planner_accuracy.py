@@ -16,7 +16,7 @@ def estimates():
 
 
 def test_the_page_is_what_the_benchmark_measures(estimates):
-    # `make planner-accuracy` writes it again; the ranks at its end take minutes, and are not checked
+    # `make planner-accuracy` writes it again; the ranks at its end take minutes
     assert PAGE.read_text("utf-8").startswith(accuracy_page(estimates, estimate_decoding()))
 
 

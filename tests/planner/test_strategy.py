@@ -483,3 +483,23 @@ def test_any_tree_is_sharded_so_that_it_divides_and_its_rules_say_it(tensors, si
         for path in sharded.group.paths()
     }
     assert actual == {path: sharded.spec for sharded in placed for path in sharded.group.paths()}
+
+
+@pytest.mark.parametrize("axis", ["context", "cp"])
+def test_fsdp_and_zero_also_shard_over_context(axis):
+    # MaxText's logical rules: embed -> fsdp, sequence, context; torchtitan: the mesh dp_shard_cp
+    mesh = parse_mesh(f"fsdp=4,{axis}=2,tensor=2")
+    down = next(
+        sharded
+        for sharded in shard_model(load_preset("llama3-8b"), parse_strategy("fsdp+tensor"), mesh)
+        if "down_proj" in sharded.group.name
+    )
+    assert down.spec == Spec(("fsdp", axis), "tensor")
+    # Megatron's distributed optimizer: the data-parallel group with context parallelism
+    mesh = parse_mesh(f"data=4,{axis}=2,tensor=2")
+    down = next(
+        sharded
+        for sharded in shard_model(load_preset("llama3-8b"), parse_strategy("tensor+zero1"), mesh)
+        if "down_proj" in sharded.group.name
+    )
+    assert (down.spec, down.state_spec) == (Spec(None, "tensor"), Spec(("data", axis), "tensor"))

@@ -216,9 +216,10 @@ def _ranking_legend(
             "within it"
         )
     if is_timed and is_training:
+        percent = f"{100 * COMPARISON_ERROR:.0f} %"
         yield (
-            f"order: by step time; a mesh that recipes do not use must be {100 * COMPARISON_ERROR:.0f} % "
-            "faster, the error of a comparison"
+            f"order: by step time; a mesh that recipes do not use must be {percent} faster, the "
+            "error of a comparison"
         )
     software = list(dict.fromkeys(candidate.framework for candidate in advice.ranked))
     if is_timed and len(software) > 1:

@@ -134,7 +134,7 @@ def advise(
         zero_stages=_parse_zero_stages(zero, parsed_optimizer),
         margin=_parse_margin(activation_margin),
         with_stages=_tries_stages(pipeline, chip, n_devices),
-        min_context_tokens=1 if context else _MIN_CONTEXT_TOKENS,
+        min_context_tokens=1 if context is True else _MIN_CONTEXT_TOKENS,
     )
     request = AdviceRequest(
         model=model,
