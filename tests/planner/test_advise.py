@@ -586,3 +586,9 @@ def test_advice_of_an_older_version_is_read(mixture):
     assert [candidate.loss_kind for candidate in loaded.others] == [
         candidate.loss_kind for candidate in mixture.others
     ]
+
+
+def test_a_named_mesh_that_is_not_tried_says_which_option_tries_it():
+    advice = advise("llama3-8b", "tpu-v5p", 64, batch=64, sequence=4096, mesh="dp=8,pp=4,tp=2")
+    assert advice.requested.mesh_text == "data=8,stage=4,tensor=2"
+    assert advice.requested.reason.endswith("not ranked: tried with --pipeline only")

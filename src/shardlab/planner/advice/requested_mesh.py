@@ -56,4 +56,19 @@ def find_requested(search: CandidateSearch, sizes: Mapping[str, int], advice: Ad
     requested = replace(ranked[0], reason="", loss_kind="")
     if advice.best is None or requested.mesh == advice.best.mesh:
         return replace(requested, reason="the best")
-    return compare_with_best(requested, advice.best, conventions)
+    compared = compare_with_best(requested, advice.best, conventions)
+    if requested.mesh in {candidate.mesh for candidate in (*advice.ranked, *advice.others)}:
+        return compared
+    return replace(compared, reason=f"{compared.reason}; not ranked: {_untried_reason(sizes)}")
+
+
+def _untried_reason(sizes: Mapping[str, int]) -> str:
+    """Return why the search leaves out a mesh that can be used, and what includes it."""
+    if sizes.get("stage", 1) > 1 and sizes.get("fsdp", 1) > 1:
+        return "fsdp inside of stages gathers their weights for every microbatch"
+    options = [
+        option
+        for axis, option in (("stage", "--pipeline"), ("context", "--context"))
+        if sizes.get(axis, 1) > 1
+    ]
+    return f"tried with {' and '.join(options)} only" if options else "an axis that is not tried"
