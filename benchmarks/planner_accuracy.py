@@ -278,6 +278,10 @@ def _compare_with_runs(
         Goal("mean error of held-out runs typed without details", 0.12, mean_error(typed_out)),
         Goal("of these outside of their range", 1 - _COVERAGE_GOAL, 1 - coverage(typed_out)),
     ]
+    # Imported here: the ranks use the runs of this module.
+    from benchmarks.mesh_ranks import add_ranks, rank_published_meshes
+
+    add_ranks(section, rank_published_meshes())
     return section
 
 

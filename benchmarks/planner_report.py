@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.collective_accuracy import compare_with_autoparallel
+from benchmarks.mesh_ranks import rank_published_meshes, ranks_section
 from benchmarks.planner_accuracy import (
     CALCULON_GROUP,
     DecodePoint,
@@ -199,4 +200,5 @@ def _ratio_text(estimate: RunEstimate) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(accuracy_page(*estimate_runs(), estimate_decoding()), "utf-8")
+    page = accuracy_page(*estimate_runs(), estimate_decoding())
+    PAGE.write_text(page + ranks_section(rank_published_meshes()), "utf-8")

@@ -65,7 +65,7 @@ def test_memory_is_in_decimal_units(advice):
 def test_formulas_come_last_and_the_dtypes_are_complete(advice):
     headings = [
         "What fits",
-        "Communication of the fastest",
+        "Communication of the best",
         "Why the others lost",
         "Notes",
         "What to run next",
@@ -78,7 +78,7 @@ def test_formulas_come_last_and_the_dtypes_are_complete(advice):
 
 
 def test_one_line_stands_for_advice(advice):
-    assert repr(advice).startswith("<Advice on mixtral-8x7b, 32 tpu-v5p: fastest: ")
+    assert repr(advice).startswith("<Advice on mixtral-8x7b, 32 tpu-v5p: best: ")
     assert "\n" not in repr(advice)
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from shardlab.hardware.chips import parse_hardware
 from shardlab.hardware.operation_time import OperationTime
 from shardlab.hardware.step_time import StepCollectiveTime, StepTime
 from shardlab.planner.advice.advice import Candidate
 from shardlab.planner.advice.candidate_ranking import bottleneck_text, rank_candidates
+from shardlab.planner.advice.mesh_conventions import MeshConventions
 
 
 def operation(name, seconds, bound):
@@ -184,3 +188,74 @@ def test_advice_of_version_2_has_the_sum_of_its_operations():
     }
     loaded = StepTime.from_json(old)
     assert (loaded.busy_seconds, loaded.memory_bound_seconds) == (4.0, 4.0)
+
+
+def conventions(chip, n_devices):
+    return MeshConventions(hardware=parse_hardware(chip), n_devices=n_devices)
+
+
+@pytest.mark.parametrize(
+    ("chip", "n_devices", "mesh", "objection"),
+    [
+        ("tpu-v5e", 1024, {"data": 4, "fsdp": 256}, ""),
+        ("tpu-v5e", 1024, {"fsdp": 1024}, "fsdp gathers weights between slices"),
+        ("tpu-v5e", 256, {"data": 2, "fsdp": 128}, "data and fsdp do not meet at the edge"),
+        ("tpu-v5e", 256, {"fsdp": 16, "tensor": 16}, ""),  # a ring of the 16x16 slice
+        ("tpu-v5e", 256, {"fsdp": 32, "tensor": 8}, "tensor is no ring of the torus"),
+        ("tpu-7x", 128, {"fsdp": 64, "tensor": 2}, ""),  # the two devices of a chip
+        ("h100", 64, {"data": 8, "fsdp": 8}, ""),
+        ("h100", 64, {"fsdp": 64}, ""),
+        ("h100", 64, {"data": 4, "tensor": 16}, "tensor spans nodes"),
+    ],
+)
+def test_meshes_that_recipes_do_not_use_have_an_objection(chip, n_devices, mesh, objection):
+    objections = conventions(chip, n_devices).objections(tuple(mesh.items()))
+    assert len(objections) == bool(objection)
+    assert all(text.startswith(objection) for text in objections)
+
+
+def test_an_unusual_mesh_must_be_faster_by_more_than_the_error_of_a_comparison():
+    usual, unusual = {"fsdp": 256}, {"data": 2, "fsdp": 128}
+    for seconds, first in ((9.0, "fsdp=256"), (8.0, "data=2,fsdp=128")):
+        ranked, _ = rank_candidates(
+            [candidate(usual, step(10.0)), candidate(unusual, step(seconds))],
+            conventions("tpu-v5e", 256),
+        )
+        assert ranked[0].mesh_text == first
+        if first == "fsdp=256":
+            assert [each.reason for each in ranked] == [
+                "bound by compute; data=2,fsdp=128 is 11 % faster by estimate, but less usual",
+                "11 % faster by estimate, but data and fsdp do not meet at the edge of slices",
+            ]
+
+
+def test_on_tpus_the_variant_with_fewest_microbatches_is_ranked():
+    variants = [
+        replace(candidate({"fsdp": 8}, step(6.0), remat="none"), n_microbatches=4),
+        candidate({"fsdp": 8}, step(8.0), remat="full"),
+    ]
+    for chip, remat in (("tpu-v5p", "full"), ("h100", "none")):
+        ranked, others = rank_candidates(variants, conventions(chip, 8))
+        assert ranked[0].remat == remat
+        if chip == "tpu-v5p":
+            assert others[0].reason == (
+                "remat full, microbatches 1 needs fewer microbatches; this is 33 % faster by "
+                "estimate"
+            )
+
+
+def test_meshes_of_different_software_alternate():
+    times = {"data": 8.0, "tensor": 8.5, "stage": 8.7, "fsdp": 11.0}
+    ranked, _ = rank_candidates(
+        (
+            candidate(
+                {axis: 8},
+                step(seconds),
+                framework="torchtitan" if axis == "fsdp" else "megatron",
+            )
+            for axis, seconds in times.items()
+        ),
+        conventions("h100", 8),
+    )
+    assert [each.mesh_text for each in ranked] == ["data=8", "fsdp=8", "tensor=8", "stage=8"]
+    assert ranked[1].reason == "1.4x slower with torchtitan instead of megatron: more compute"

@@ -261,13 +261,43 @@ def test_the_last_device_of_a_padded_dimension_stores_less():
     assert "The first device stores 42 bytes, the last 14 bytes" in finding.what
 
 
-def test_layers_not_divisible_by_the_stages_are_reported():
-    plan = shardlab.plan("deepseek-v3", "stage=4,fsdp=64", strategy="fsdp+pipeline")
-    finding = only(plan, "plan.unsharded")
-    assert finding.what.startswith("Strategy part pipeline could not shard")
-    assert any("not divisible by 4 (mesh axis 'stage')" in line for line in finding.shows)
-    plan = shardlab.plan("llama3-70b", "stage=4,fsdp=64", strategy="fsdp+pipeline")
+def test_stages_with_different_numbers_of_layers_are_counted_by_the_fullest():
+    plan = shardlab.plan("llama3.1-405b", "tensor=8,stage=16,data=2", strategy="tensor+pipeline")
     assert not plan.findings
+    up = next(row for row in plan.rows if "up_proj" in row.path)
+    assert up.arrays[0].shard_shape == (8, 53248 // 8, 16384)  # 126 layers over 16 stages
+    assert plan.notes[-1] == (
+        "126 layers are not divisible by 16 stages: some have 8, the others 7; the fullest is "
+        "counted."
+    )
+    # Rules are for arrays, where JAX rejects it.
+    plan = shardlab.plan(
+        "llama3.1-405b", "stage=16,tensor=8", rules=by(("layers", "stage")), stack="layers"
+    )
+    assert "plan.indivisible" in {finding.code for finding in plan.findings}
+
+
+@pytest.mark.parametrize(("schedule", "n_held"), [("1f1b", 8.0), ("interleaved:2", 11.5)])
+def test_a_schedule_decides_how_many_microbatches_are_in_flight(schedule, n_held):
+    saved = {}
+    for mesh in ("stage=8,tensor=4", "stage=1,tensor=4"):
+        plan = shardlab.plan(
+            "llama3-70b",
+            mesh,
+            strategy="tensor+pipeline",
+            optimizer="adamw",
+            workload={
+                "batch": 128,
+                "sequence": 8192,
+                "microbatch": 1,
+                "remat": "none",
+                "schedule": schedule,
+            },
+        )
+        saved[mesh] = next(item for item in plan.items if item.name.startswith("saved"))
+    pipelined, single = saved.values()
+    assert pipelined.bytes_per_device == n_held * single.bytes_per_device / 8
+    assert pipelined.formula.startswith(f"{n_held:g} microbatches in flight")
 
 
 # --- replicated tensors ---

@@ -126,7 +126,8 @@ def test_a_context_axis_sends_keys_and_values_and_sums_gradients():
         ("all_gather", keys, 2)
     ]
     assert calls[("gradients of keys and values", ("context",))] == [("psum_scatter", keys, 1)]
-    assert calls[("gradients", ("context",))] == [("psum", 4 * D * F // 4, 1)]
+    # fsdp shards the weights over context too, so it gathers and scatters over both
+    assert calls[("gradients", ("fsdp", "context"))] == [("psum_scatter", 4 * D * F, 1)]
 
 
 def test_tokens_go_to_their_experts_and_back_in_each_mixture_layer():

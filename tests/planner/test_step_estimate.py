@@ -11,8 +11,8 @@ from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Architecture
 from shardlab.planner.models.load import load_model
 from shardlab.planner.models.transformer import stage_groups, transformer_model
+from shardlab.planner.strategies.pipeline_schedule import bubble_fraction, parse_schedule
 from shardlab.planner.timing.estimate_step import estimate_prefill, estimate_step
-from shardlab.planner.timing.pipeline import bubble_fraction, parse_schedule
 
 GPT = {"gated": False, "vocab": 51200}
 MEGATRON = {

@@ -86,7 +86,7 @@ _HELP = """Rank the meshes and strategies with which MODEL fits on a number of d
 @click.option(
     "--context/--no-context",
     default=None,
-    help="Also shard the sequence.  [default: only if nothing fits otherwise]",
+    help="Also shard the sequence.  [default: if it is long, or if nothing fits otherwise]",
 )
 @click.option(
     "--pipeline/--no-pipeline",
@@ -94,7 +94,7 @@ _HELP = """Rank the meshes and strategies with which MODEL fits on a number of d
     help="Also try pipeline stages.  [default: on GPUs of several nodes]",
 )
 @timing_options
-@click.option("--mesh", metavar="AXES", help="Also show this mesh, and why it is not the fastest.")
+@click.option("--mesh", metavar="AXES", help="Also show this mesh, and why it is not the best.")
 @headroom_option
 @memory_options
 @click.option(

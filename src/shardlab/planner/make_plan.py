@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -304,6 +304,8 @@ def _plan_choices(request: PlanRequest) -> dict[str, Choice]:
         choices["logical_semantics"] = request.rules.semantics
     if request.workload:
         choices |= request.workload.choices(request.is_training)
+        if request.is_training and workload_shards(request.mesh).stage.n_shards > 1:
+            choices["schedule"] = str(request.workload.schedule)
     if _lacks_architecture(request):
         choices["architecture"] = "unknown"
     return choices
@@ -373,6 +375,7 @@ def _plan_notes(request: PlanRequest) -> tuple[str, ...]:
             f"ZeRO stage {stage}: the optimizer's {arrays} are also sharded over the data axes, "
             "each along its first divisible dimension; rules do not show it.",
         )
+    notes += tuple(_stage_notes(request))
     own_mesh = request.model.details.get("mesh")
     if own_mesh and request.strategy is None:
         planned_mesh = mesh_text(request.mesh.shape.items())
@@ -389,6 +392,20 @@ def _plan_notes(request: PlanRequest) -> tuple[str, ...]:
         f"The model's architecture is unknown, so {missing} not counted: pass --architecture, or "
         "architecture= in Python.",
     )
+
+
+def _stage_notes(request: PlanRequest) -> Iterator[str]:
+    """Yield which pipeline stage is counted, if stages have different numbers of layers."""
+    arch, strategy = request.model.architecture, request.strategy
+    if arch is None or strategy is None or "pipeline" not in strategy.parts:
+        return
+    stages = workload_shards(request.mesh).stage
+    if arch.layers % stages.n_shards:
+        yield (
+            f"{arch.layers} layers are not divisible by {stages.n_shards} stages: some have "
+            f"{stages.per_device(arch.layers)}, the others {arch.layers // stages.n_shards}; the "
+            "fullest is counted."
+        )
 
 
 def _lacks_architecture(request: PlanRequest) -> bool:

@@ -60,6 +60,7 @@ class Candidate:
     n_microbatches: int = 1
     bytes_by_kind: Mapping[Kind, int] = field(default_factory=dict)
     step: StepTime | None = None
+    framework: str = ""  # the software whose efficiency the time assumes
     placement: str = ""  # of the mesh on the network, as "fsdp 16x16, tensor 2"
     loss_kind: LossKind = ""
     reason: str = ""  # why it lost; for the best candidate what bounds it

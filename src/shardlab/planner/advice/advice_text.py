@@ -13,6 +13,7 @@ from shardlab.hardware.estimate_text import figure_text
 from shardlab.hardware.step_time import StepTime
 from shardlab.planner.advice.advice import Advice, Candidate
 from shardlab.planner.advice.candidate_ranking import axes_label
+from shardlab.planner.advice.mesh_conventions import COMPARISON_ERROR
 from shardlab.planner.timing.step_text import step_section
 from shardlab.render.markdown import escape_markdown, sections_markdown
 from shardlab.render.sheet import (
@@ -88,9 +89,9 @@ def advice_sheet(advice: Advice, *, top: int = DEFAULT_TOP, is_wide: bool = Fals
     if advice.requested is not None:
         sections.append(_requested_section(advice, advice.requested))
     if advice.best is not None and advice.best.step is not None:
-        sections.append(step_section(advice.best.step, "Time of the fastest"))
+        sections.append(step_section(advice.best.step, "Time of the best"))
     if communication := tuple(_communication_lines(advice)):
-        title = "Communication of the fastest"
+        title = "Communication of the best"
         sections.append(Section(title, None, communication))
     if losers := tuple(_loser_lines(advice)):
         sections.append(Section("Why the others lost", None, losers))
@@ -131,7 +132,7 @@ def advice_headline(advice: Advice) -> str:
     """Return the one sentence that matters: the best, or that nothing fits."""
     best = advice.best
     if best is not None and best.step is not None:
-        return f"fastest: {_candidate_text(best)}"
+        return f"best: {_candidate_text(best)}"
     if best is not None:
         missing = "activations" if _is_training(advice) else "the KV cache"
         return f"least memory: {_candidate_text(best)}, {missing} not counted"
@@ -196,7 +197,7 @@ def _ranking_section(advice: Advice, top: int, is_wide: bool) -> Section:
         cells = {"#": str(number), **_ranking_cells(candidate)}
         beneath = (candidate.reason,) if candidate.reason and not is_wide else ()
         rows.append(Row(cells=tuple(cells[column.head] for column in columns), notes=beneath))
-    order = "fastest first" if is_timed else "least memory first"
+    order = "best first" if is_timed else "least memory first"
     lines = tuple(_ranking_legend(advice, len(visible), is_timed, is_training))
     return Section(f"What fits, {order}", Table(columns, tuple(rows)), lines)
 
@@ -214,6 +215,15 @@ def _ranking_legend(
             f"step = {step} + exposed communication{waiting}; range: 90 % of published runs are "
             "within it"
         )
+    if is_timed and is_training:
+        percent = f"{100 * COMPARISON_ERROR:.0f} %"
+        yield (
+            f"order: by step time; a mesh that recipes do not use must be {percent} faster, the "
+            "error of a comparison"
+        )
+    software = list(dict.fromkeys(candidate.framework for candidate in advice.ranked))
+    if is_timed and len(software) > 1:
+        yield f"software: {' and '.join(software)} alternate; --framework ranks one"
     if n_hidden := len(advice.ranked) - n_visible:
         noun = "mesh" if n_hidden == 1 else "meshes"
         yield f"and {n_hidden:,} more {noun}: --top {len(advice.ranked)}"

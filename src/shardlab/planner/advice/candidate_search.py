@@ -53,6 +53,7 @@ class CandidateSearch:
     zero_stages: tuple[int, ...]
     margin: float = 1.0  # activations may take as many times their estimate
     with_stages: bool = False  # also pipelines
+    min_context_tokens: int = 1  # of a sequence on one device; more context shards are not tried
     _token_memories: dict[object, tuple[TokenMemory, WorkloadShards]] = field(default_factory=dict)
     _caches: dict[object, int] = field(default_factory=dict)
     _stage_models: dict[int, Model] = field(default_factory=dict)
@@ -72,11 +73,19 @@ class CandidateSearch:
         Inference has no fsdp axis, it would gather the parameters for each token. Pipelines have
         none either: FSDP would gather the weights of a stage for every microbatch.
         """
-        yield from self._list_meshes(n_devices, {"context": with_context, "stage": False})
+        without_stages = self._list_meshes(n_devices, {"context": with_context, "stage": False})
+        yield from filter(self._has_long_shards, without_stages)
         if self.with_stages and self.is_training and self.workload is not None:
             for sizes in self._list_meshes(n_devices, {"context": with_context, "fsdp": False}):
-                if sizes["stage"] > 1:
+                if sizes["stage"] > 1 and self._has_long_shards(sizes):
                     yield sizes
+
+    def _has_long_shards(self, sizes: Mapping[str, int]) -> bool:
+        """Return whether a context axis leaves each device enough tokens of a sequence."""
+        n_shards = sizes.get("context", 1)
+        if n_shards == 1 or self.workload is None:
+            return True
+        return self.workload.sequence >= n_shards * self.min_context_tokens
 
     def _list_meshes(
         self, n_devices: int, choices: Mapping[str, bool]
@@ -335,7 +344,8 @@ class CandidateSearch:
         step, placement = self.estimator.estimate(
             arch, work, workload, cache_bytes=candidate.bytes_by_kind.get("kv_cache", 0)
         )
-        return replace(candidate, step=step, placement=placement)
+        framework = self.estimator.framework_for(work.mesh).name
+        return replace(candidate, step=step, placement=placement, framework=framework)
 
     def _stage_model(self, sizes: Mapping[str, int]) -> Model:
         """Return the model of the fullest pipeline stage; the model itself without stages."""

@@ -30,6 +30,7 @@ from shardlab.planner.advice.advice_assumptions import (
 )
 from shardlab.planner.advice.candidate_ranking import rank_candidates
 from shardlab.planner.advice.candidate_search import CandidateSearch
+from shardlab.planner.advice.mesh_conventions import MeshConventions
 from shardlab.planner.advice.requested_mesh import find_requested, parse_requested_mesh
 from shardlab.planner.make_plan import memory_budget
 from shardlab.planner.memory.dtype_policy import DtypePolicy, parse_dtype_policy
@@ -40,7 +41,7 @@ from shardlab.planner.model import check_model
 from shardlab.planner.models.architecture import with_architecture
 from shardlab.planner.models.load import load_model
 from shardlab.planner.models.optimizer_state import drop_optimizer_states
-from shardlab.planner.timing.pipeline import PipelineSchedule, parse_schedule
+from shardlab.planner.strategies.pipeline_schedule import PipelineSchedule, parse_schedule
 from shardlab.planner.timing.step_estimator import StepEstimator, parse_precision
 from shardlab.planner.timing.weight_bytes import WeightCounter
 from shardlab.sharding.dtype import parse_dtype
@@ -51,7 +52,10 @@ _MULTIPLES = (*range(2, 17), *(1 << power for power in range(5, 13)))
 _MAX_USABLE_MESHES = 400  # of more devices: some seconds for the largest model
 _MAX_LISTED_MESHES = 100_000  # usable or not
 _MAX_KINDS = 5_000  # of tensors, each of which is placed on every mesh
-_LONG_SEQUENCE = 32_768  # tokens, from which on a context axis is tried by default
+# Tokens, from which on a context axis is tried by default. Recipes for GPUs shard 8,192 tokens in
+# two (NeMo), because pipelines hold the activations of many microbatches.
+_LONG_SEQUENCE = {"torus": 32_768, "switch": 8_192}
+_MIN_CONTEXT_TOKENS = 4_096  # of a sequence on one device, unless a context axis is requested
 _MAX_OPTIONS = 100  # ZeRO stages or remat policies
 
 
@@ -104,7 +108,8 @@ def advise(
     """
     chip = _parse_chip(hardware, figures)
     n_devices = _parse_devices(devices, chip)
-    workload = _parse_workload(batch, sequence, microbatch, cache_dtype)
+    parsed_schedule = parse_schedule(schedule)
+    workload = _parse_workload(batch, sequence, microbatch, cache_dtype, parsed_schedule)
     if workload is not None:
         workload = replace(
             workload,
@@ -124,7 +129,7 @@ def advise(
             hardware=chip, compute_efficiency=_parse_fraction(compute_efficiency)
         ),
         framework=parse_framework(framework),
-        schedule=parse_schedule(schedule),
+        schedule=parsed_schedule,
         dtype=parse_precision(precision),
     )
     search = CandidateSearch(
@@ -137,6 +142,7 @@ def advise(
         zero_stages=_parse_zero_stages(zero, parsed_optimizer),
         margin=_parse_margin(activation_margin),
         with_stages=_tries_stages(pipeline, chip, n_devices),
+        min_context_tokens=1 if context is True else _MIN_CONTEXT_TOKENS,
     )
     request = AdviceRequest(
         model=model,
@@ -168,11 +174,10 @@ def _make_advice(
     search: CandidateSearch, n_devices: int, request: AdviceRequest, context: bool | None
 ) -> Advice:
     """Return the advice, with a context axis or the search for more devices if needed."""
-    advice = _search_meshes(search, n_devices, request, with_context=context is True)
     workload = search.workload
-    if context is None and workload is not None and workload.sequence >= _LONG_SEQUENCE:
+    if context is None and search.is_training and workload and _is_long(workload, search.hardware):
         context = True
-        advice = _search_meshes(search, n_devices, request, with_context=True)
+    advice = _search_meshes(search, n_devices, request, with_context=context is True)
     with_context = context is not False and workload is not None
     # A context axis costs communication, so it is only tried if needed.
     if with_context and context is None and not _shards_heads(search, advice):
@@ -188,12 +193,17 @@ def _make_advice(
     )
 
 
+def _is_long(workload: Workload, chip: Hardware) -> bool:
+    return workload.sequence >= _LONG_SEQUENCE[chip.network]
+
+
 def _search_meshes(
     search: CandidateSearch, n_devices: int, request: AdviceRequest, *, with_context: bool
 ) -> Advice:
     model, chip = search.model, search.hardware
     meshes = search.list_meshes(n_devices, with_context=with_context)
-    ranked, others = _rank_meshes(search, meshes)
+    conventions = MeshConventions(hardware=chip, n_devices=n_devices)
+    ranked, others = _rank_meshes(search, meshes, conventions)
     has_usable_mesh = any(candidate.strategy for candidate in (*ranked, *others))
     notes = advice_notes(
         search, n_devices, with_context=with_context, has_usable_mesh=has_usable_mesh
@@ -225,11 +235,14 @@ def _shards_heads(search: CandidateSearch, advice: Advice) -> bool:
 
 
 def _rank_meshes(
-    search: CandidateSearch, meshes: Iterable[Mapping[str, int]]
+    search: CandidateSearch,
+    meshes: Iterable[Mapping[str, int]],
+    conventions: MeshConventions,
 ) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...]]:
     try:
         return rank_candidates(
-            candidate for sizes in meshes for candidate in search.list_candidates(sizes)
+            (candidate for sizes in meshes for candidate in search.list_candidates(sizes)),
+            conventions,
         )
     except UnknownFigure as error:
         chip, name = search.hardware.name, error.figure
@@ -260,8 +273,8 @@ def _find_sufficient_devices(
         n_usable += 1
         if search.fits_anywhere(sizes):
             meshes = search.list_meshes(n_more, with_context=with_context)
-            ranked, _ = rank_candidates(
-                candidate for mesh in meshes for candidate in search.list_candidates(mesh)
+            ranked, _ = _rank_meshes(
+                search, meshes, MeshConventions(hardware=search.hardware, n_devices=n_more)
             )
             return n_more, ranked[0]
     return n_tried, None
@@ -336,7 +349,9 @@ def _as_tuple(values: Any) -> tuple[Any, ...]:
     return tuple(islice(values, _MAX_OPTIONS))
 
 
-def _parse_workload(batch: Any, sequence: Any, microbatch: Any, cache: Any) -> Workload | None:
+def _parse_workload(
+    batch: Any, sequence: Any, microbatch: Any, cache: Any, schedule: PipelineSchedule
+) -> Workload | None:
     if batch is None and sequence is None and microbatch is None and cache is None:
         return None
     if batch is None or sequence is None:
@@ -350,6 +365,7 @@ def _parse_workload(batch: Any, sequence: Any, microbatch: Any, cache: Any) -> W
         sequence=sequence,
         microbatch=microbatch,
         cache_dtype=parse_dtype(cache or "bf16"),
+        schedule=schedule,
     )
 
 

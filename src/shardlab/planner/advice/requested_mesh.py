@@ -11,6 +11,7 @@ from shardlab.errors import InvalidType, UnknownMeshAxis
 from shardlab.planner.advice.advice import Advice, Candidate
 from shardlab.planner.advice.candidate_ranking import compare_with_best, rank_candidates
 from shardlab.planner.advice.candidate_search import MESH_AXES, CandidateSearch
+from shardlab.planner.advice.mesh_conventions import MeshConventions
 from shardlab.planner.strategies.axis_roles import mesh_axis_roles
 from shardlab.sharding.mesh import parse_mesh
 
@@ -48,10 +49,26 @@ def parse_requested_mesh(mesh: Any, n_devices: int) -> Mapping[str, int]:
 
 def find_requested(search: CandidateSearch, sizes: Mapping[str, int], advice: Advice) -> Candidate:
     """Return the best way to use a mesh, compared with the best of all meshes."""
-    ranked, others = rank_candidates(search.list_candidates(sizes))
+    conventions = MeshConventions(hardware=search.hardware, n_devices=advice.n_devices)
+    ranked, others = rank_candidates(search.list_candidates(sizes), conventions)
     if not ranked:
         return others[0]
     requested = replace(ranked[0], reason="", loss_kind="")
     if advice.best is None or requested.mesh == advice.best.mesh:
-        return replace(requested, reason="the fastest")
-    return compare_with_best(requested, advice.best)
+        return replace(requested, reason="the best")
+    compared = compare_with_best(requested, advice.best, conventions)
+    if requested.mesh in {candidate.mesh for candidate in (*advice.ranked, *advice.others)}:
+        return compared
+    return replace(compared, reason=f"{compared.reason}; not ranked: {_untried_reason(sizes)}")
+
+
+def _untried_reason(sizes: Mapping[str, int]) -> str:
+    """Return why the search leaves out a mesh that can be used, and what includes it."""
+    if sizes.get("stage", 1) > 1 and sizes.get("fsdp", 1) > 1:
+        return "fsdp inside of stages gathers their weights for every microbatch"
+    options = [
+        option
+        for axis, option in (("stage", "--pipeline"), ("context", "--context"))
+        if sizes.get(axis, 1) > 1
+    ]
+    return f"tried with {' and '.join(options)} only" if options else "an axis that is not tried"

@@ -12,6 +12,7 @@ from shardlab.planner.findings.plan_finding_codes import make_finding
 from shardlab.planner.memory.workload_shards import AxisShards, workload_shards
 from shardlab.planner.plan import DeviceBytes, Plan, PlanRow
 from shardlab.planner.plan_request import PlanRequest
+from shardlab.planner.strategies.axis_roles import mesh_axis_roles
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.partition import nearest_divisible_sizes, shard_counts
 
@@ -36,20 +37,28 @@ class IndivisibleDim:
 def find_indivisible(plan: Plan, request: PlanRequest) -> list[Finding]:
     """Return a finding for each size that is not divisible, with all the tensors that have it."""
     groups: dict[tuple[int, tuple[str, ...]], list[IndivisibleDim]] = {}
-    for dim in indivisible_dims(plan, request.mesh):
+    for dim in indivisible_dims(plan, request):
         groups.setdefault((dim.size, dim.mesh_axes), []).append(dim)
     findings = [_indivisible_finding(dims, request.mesh) for dims in groups.values()]
     return [*findings, *_workload_findings(request)]
 
 
-def indivisible_dims(plan: Plan, mesh: Mesh) -> Iterator[IndivisibleDim]:
+def indivisible_dims(plan: Plan, request: PlanRequest) -> Iterator[IndivisibleDim]:
     """Yield every indivisible dimension; of a row only those of its first array that has one.
 
-    Gradients and optimizer states repeat the dimensions of their parameter.
+    Gradients and optimizer states repeat the dimensions of their parameter. The stages of the
+    strategy `pipeline` may have different numbers of layers; rules are for arrays, where JAX
+    rejects that.
     """
+    stage_axes = mesh_axis_roles(request.mesh).get("stage", ())
+    uneven_axes = stage_axes if request.strategy is not None else ()
     for row in plan.rows:
         for array in row.arrays:
-            dims = list(_indivisible_dims_of(row, array, mesh))
+            dims = [
+                dim
+                for dim in _indivisible_dims_of(row, array, request.mesh)
+                if not (dim.mesh_axes and set(dim.mesh_axes) <= set(uneven_axes))
+            ]
             yield from dims
             if dims:
                 break
@@ -139,7 +148,7 @@ def _check_divisible(name: str, size: int, unit: str, shards: AxisShards) -> Ite
 def find_imbalance(plan: Plan, request: PlanRequest, limits: Limits) -> list[Finding]:
     """Return a finding if padded shards leave the last devices with less than the first."""
     sizes = request.mesh.shape
-    rows = {id(dim.row): dim.row for dim in indivisible_dims(plan, request.mesh)}
+    rows = {id(dim.row): dim.row for dim in indivisible_dims(plan, request)}
     missing_bytes = {
         row.path: sum(
             array.bytes_per_device - array.last_device_bytes(sizes) for array in row.arrays

@@ -211,12 +211,12 @@ def count_token_memory(
     """
     n_tokens, _ = _tokens_per_device(shards, workload)
     saved, _ = _saved_bytes(arch, shards, workload)
-    in_flight = _microbatches_in_flight(shards, workload)
+    in_flight = _microbatches_in_flight(arch, shards, workload)
     # Only one layer is recomputed at a time: the largest counts.
     layer = _largest_layer(arch, shards, workload)
     recomputed = _recomputed_tensors(layer, workload)
     return TokenMemory(
-        saved=saved * in_flight,
+        saved=int(saved * in_flight),
         saved_at_loss=saved,
         recomputed=n_tokens * _bytes_per_token(recomputed, shards, workload),
         largest=n_tokens * max(_bytes_per_token((tensor,), shards, workload) for tensor in layer),
@@ -234,10 +234,14 @@ def _largest_layer(
     )
 
 
-def _microbatches_in_flight(shards: WorkloadShards, workload: Workload) -> int:
+def _microbatches_in_flight(
+    arch: Architecture, shards: WorkloadShards, workload: Workload
+) -> float:
     # 1F1B: the first stage starts p microbatches before the first backward pass reaches it
     # (Korthikanti et al. 2022, section 4.2.3).
-    return min(shards.stage.n_shards, workload.n_microbatches)
+    n_stages = shards.stage.n_shards
+    schedule = workload.schedule.for_layers(-(-arch.layers // n_stages))
+    return schedule.in_flight(n_stages, workload.n_microbatches)
 
 
 def _n_vocab_shards(arch: Architecture, shards: WorkloadShards) -> int:
@@ -265,7 +269,8 @@ def _saved_bytes(
     ]
     # A stage may hold layers of one kind only: the fullest stage has the largest ones.
     kinds.sort(key=lambda kind: -_bytes_per_token(kind[0], shards, workload))
-    layers_left, n_bytes, terms = shards.stage.per_device(arch.layers), 0, []
+    n_in_stage = shards.stage.per_device(arch.layers)
+    layers_left, n_bytes, terms = n_in_stage, 0, []
     for tensors, n_layers in kinds:
         n_here = min(n_layers, layers_left)
         layers_left -= n_here
@@ -280,8 +285,8 @@ def saved_item(arch: Architecture, shards: WorkloadShards, workload: Workload) -
     """Return what the remat policy saves of all layers of the stage, with its formula."""
     _, tokens_formula = _tokens_per_device(shards, workload)
     n_bytes, terms = _saved_bytes(arch, shards, workload)
-    in_flight = _microbatches_in_flight(shards, workload)
-    flight_factor = f"{in_flight} microbatches in flight × " if in_flight > 1 else ""
+    in_flight = _microbatches_in_flight(arch, shards, workload)
+    flight_factor = f"{in_flight:.3g} microbatches in flight × " if in_flight > 1 else ""
     stage_note = (
         f"; layers: {arch.layers}{shards.stage.divisor_text}" if shards.stage.n_shards > 1 else ""
     )
@@ -289,7 +294,7 @@ def saved_item(arch: Architecture, shards: WorkloadShards, workload: Workload) -
     return MemoryItem(
         kind="activations",
         name=f"saved for the backward pass (remat {workload.remat})",
-        bytes_per_device=n_bytes * in_flight,
+        bytes_per_device=int(n_bytes * in_flight),
         formula=f"{flight_factor}{' + '.join(terms) or 'nothing'}; tokens: {tokens_formula}"
         f"{stage_note}{host_note}",
     )

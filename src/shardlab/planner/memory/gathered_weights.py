@@ -110,8 +110,11 @@ def _members_text(members: Sequence[_GatheredGroup], mesh: Mesh) -> str:
 def _gathered_groups(
     sharded_groups: Iterable[ShardedGroup], mesh: Mesh, policy: DtypePolicy, dtype: Dtype
 ) -> list[_GatheredGroup]:
-    batch = frozenset(name for name in batch_axes(mesh) if mesh.shape[name] > 1)
-    expert_axes = mesh_axis_roles(mesh).get("expert", ())
+    roles = mesh_axis_roles(mesh)
+    # fsdp shards weights over context axes too.
+    token_axes = (*batch_axes(mesh), *roles.get("sequence", ()))
+    batch = frozenset(name for name in token_axes if mesh.shape[name] > 1)
+    expert_axes = roles.get("expert", ())
     gathered = []
     for sharded in sharded_groups if batch else ():
         group = sharded.group

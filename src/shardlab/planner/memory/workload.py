@@ -18,6 +18,11 @@ from typing import Any
 
 from shardlab._text.nearest import nearest_name
 from shardlab.errors import InvalidSize, InvalidType, UnknownOption, short_repr
+from shardlab.planner.strategies.pipeline_schedule import (
+    ONE_F_ONE_B,
+    PipelineSchedule,
+    parse_schedule,
+)
 from shardlab.sharding.dtype import Dtype, parse_dtype
 from shardlab.sharding.shape import parse_size
 
@@ -69,6 +74,7 @@ class Workload:
     flash: bool = True  # a flash attention kernel never writes the scores to memory
     sequence_parallel: bool = True  # tensor axes also shard what is between the blocks
     dropout: bool = False  # its masks are saved, one byte per element
+    schedule: PipelineSchedule = ONE_F_ONE_B  # of pipeline stages: how many microbatches they hold
 
     def __post_init__(self) -> None:
         for name in ("batch", "sequence", "microbatch"):
@@ -85,6 +91,7 @@ class Workload:
                 )
         self._set_field("remat", _parse_remat(self.remat))
         self._set_field("offload", _parse_offload(self.offload))
+        self._set_field("schedule", parse_schedule(self.schedule))
         if self.microbatch is not None and self.batch % self.microbatch:
             raise _indivisible_batch(self.batch, self.microbatch)
 

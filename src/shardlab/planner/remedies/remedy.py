@@ -96,7 +96,7 @@ def find_remedies(plan: Plan, request: PlanRequest, replan: Replan) -> list[Reme
     help. One that leaves much unsharded is returned only if there is no other.
     """
     # If a spec is indivisible, JAX rejects every variant of the plan: only other specs can help.
-    is_divisible = next(indivisible_dims(plan, request.mesh), None) is None
+    is_divisible = next(indivisible_dims(plan, request), None) is None
     remedies: list[Remedy] = []
     for propose in _remedy_kinds(plan) if is_divisible else (_propose_strategies,):
         # In the order of _REMEDY_KINDS the remedies before these need no other devices or batch.

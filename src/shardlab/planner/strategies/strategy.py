@@ -6,11 +6,13 @@
 | part          | what it shards, and over which mesh axes (by role: axis_roles.py)                |
 |---------------|----------------------------------------------------------------------------------|
 | data-parallel | nothing: every device stores the full model, and the batch is sharded            |
-| fsdp          | matrices along `embed`, else the largest divisible dimension; over fsdp or data  |
+| fsdp          | matrices along `embed`, else the largest divisible dimension; over fsdp or data, |
+|               | and over context                                                                 |
 | tensor        | attention by heads, feed-forward layers along `mlp`, embeddings along `vocab`    |
 | expert        | the experts of a mixture, stacked along one dimension (layer_stack.py)           |
 | pipeline      | the stacked layers, over stages; embeddings are stored on every stage            |
-| zero1         | optimizer states, over all mesh axes that shard the batch: data, fsdp, expert    |
+| zero1         | optimizer states, over all mesh axes that shard tokens: data, fsdp, expert,      |
+|               | context                                                                          |
 | zero2         | also the gradients                                                               |
 | zero3         | also the parameters: fsdp over all of these mesh axes                            |
 
@@ -19,7 +21,7 @@ as DeepSpeed does with the small parameters of stage 3; tensor shards the biases
 it shards along the output, as Megatron does. With experts, fsdp shards all other matrices over the
 expert axes too, because these axes shard the batch, as in MaxText. A spec always divides the shape:
 a dimension that is not divisible is replicated or another one is sharded, and
-`ShardedGroup.declined` lists it.
+`ShardedGroup.declined` lists it. Only stages may have different numbers of layers.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ _PART_ROLES = {
     "tensor": (("tensor",),),
     "expert": (("expert",),),
     "pipeline": (("stage",),),
-    "zero": (BATCH_ROLES,),
+    "zero": ((*BATCH_ROLES, "sequence"),),  # Megatron's distributed optimizer: data and context
 }
 # Order of assignment. Tensor and expert parallelism need particular dimensions (heads, experts);
 # fsdp can use any, so it comes last.
@@ -142,10 +144,19 @@ def shard_model(model: Model, strategy: Strategy, mesh: Mesh) -> Iterator[Sharde
     `expert` first stacks the experts of a mixture, `pipeline` the layers.
     """
     axes_by_part = strategy_mesh_axes(strategy, mesh)
+    # Devices of a context axis have different tokens and the same weights, as those of a batch
+    # axis: MaxText's rules and torchtitan's dp_shard_cp shard weights over both.
+    sequence_axes = tuple(
+        name
+        for name in mesh_axis_roles(mesh).get("sequence", ())
+        if mesh.shape[name] > 1 and name not in axes_by_part.get("fsdp", ())
+    )
     for group in stack_for_strategy(strategy, model).groups:
         sharder = TensorSharder(group, mesh, model.architecture)
         for part in strategy.parts:
             names = axes_by_part[part]
+            if part == "fsdp" and names:
+                names = (*names, *sequence_axes)
             if part == "fsdp" and "expert" in axes_by_part and not sharder.has_meaning("experts"):
                 names = tuple(dict.fromkeys((*names, *axes_by_part["expert"])))
             sharder.shard_for_part(part, names)

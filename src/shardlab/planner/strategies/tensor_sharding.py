@@ -73,13 +73,18 @@ class TensorSharder:
             divisible = (dim for dim in candidates if self._is_divisible(part, dim, n_shards))
             if (dim := next(divisible, None)) is not None:
                 self.mesh_axes[dim] += names[:n_axes]
-                self.shard_shape[dim] //= n_shards
+                self.shard_shape[dim] = -(-self.shard_shape[dim] // n_shards)
                 n_assigned = n_axes
                 break
         if n_assigned < len(names):
             self.skipped.append(skipped)
 
     def _is_divisible(self, part: str, dim: int, n_shards: int) -> bool:
+        if part == "pipeline":
+            # Stages are programs of their own, so their numbers of layers may differ (126 over
+            # 16), and the few dense layers of a mixture need not be on every stage.
+            n_layers = self.architecture.layers if self.architecture else self.shard_shape[dim]
+            return n_shards <= n_layers
         return self.shard_shape[dim] % n_shards == 0 and self._n_units(part, dim) % n_shards == 0
 
     def _n_units(self, part: str, dim: int) -> int:

@@ -28,8 +28,8 @@ from shardlab.planner.models.load import load_model
 from shardlab.planner.models.optimizer_state import drop_optimizer_states
 from shardlab.planner.models.transformer import stage_groups
 from shardlab.planner.strategies.axis_roles import mesh_axis_roles
+from shardlab.planner.strategies.pipeline_schedule import PipelineSchedule, parse_schedule
 from shardlab.planner.strategies.strategy import Strategy, parse_strategy, shard_model
-from shardlab.planner.timing.pipeline import PipelineSchedule, parse_schedule
 from shardlab.planner.timing.step_estimator import ShardedWork, StepEstimator, parse_precision
 from shardlab.planner.timing.weight_bytes import WeightCounter
 from shardlab.planner.timing.weight_matmuls import weight_matmuls

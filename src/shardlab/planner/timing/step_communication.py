@@ -25,7 +25,7 @@ from shardlab.hardware.step_timer import StepCollective
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Architecture
 from shardlab.planner.strategies.axis_roles import batch_axes, mesh_axis_roles
-from shardlab.planner.timing.pipeline import ONE_F_ONE_B, PipelineSchedule
+from shardlab.planner.strategies.pipeline_schedule import ONE_F_ONE_B, PipelineSchedule
 from shardlab.planner.timing.step_operations import repeats_forward
 from shardlab.planner.timing.weight_bytes import WeightBytes, WeightSync
 from shardlab.sharding.mesh import Mesh
@@ -280,15 +280,16 @@ def _stage_collectives(
     # Between blocks tensor axes shard the sequence, so each of their devices sends its own part.
     token_axes = (*batch_axes(mesh), *roles.get("sequence", ()), *roles.get("tensor", ()))
     n_bits = n_tokens * arch.hidden * workload.dtype.bits
+    n_groups = schedule.for_layers(_layers_of_stage(arch.layers, mesh)).chunks
     yield StepCollective(
         what="activations between stages and their gradients",
         axes=axes,
         op="ppermute",
         payload_bytes=_divide_up(n_bits, 8 * _n_shards(mesh, token_axes)),
-        count=2 * schedule.chunks * workload.n_microbatches,
+        count=2 * n_groups * workload.n_microbatches,
         # With several groups of layers a stage has another one to compute meanwhile; Megatron's
         # `overlap_p2p_comm` is on by default then.
-        is_overlapped=schedule.chunks > 1,
+        is_overlapped=n_groups > 1,
     )
 
 

@@ -19,8 +19,12 @@ from shardlab.planner.memory.workload import Workload
 from shardlab.planner.memory.workload_shards import WorkloadShards, workload_shards
 from shardlab.planner.model import Architecture, Model
 from shardlab.planner.strategies.axis_roles import mesh_axis_roles
+from shardlab.planner.strategies.pipeline_schedule import (
+    ONE_F_ONE_B,
+    PipelineSchedule,
+    bubble_fraction,
+)
 from shardlab.planner.timing.decoding_operations import decoding_operations
-from shardlab.planner.timing.pipeline import ONE_F_ONE_B, PipelineSchedule, bubble_fraction
 from shardlab.planner.timing.prefill_operations import prefill_operations
 from shardlab.planner.timing.recomputation import recomputation
 from shardlab.planner.timing.step_communication import (
@@ -126,7 +130,8 @@ class StepEstimator:
         if n_stages > 1:
             # A stage waits for what the other stages do with a microbatch, communication included.
             work_seconds = n_microbatches * _total_seconds(timed.layers) + step.exposed_seconds
-            share = bubble_fraction(self.schedule, n_stages, n_microbatches)
+            schedule = self.schedule.for_layers(shards.stage.per_device(arch.layers))
+            share = bubble_fraction(schedule, n_stages, n_microbatches)
             step = replace(step, bubble_seconds=share * work_seconds)
         return step, placement.description
 
