@@ -58,6 +58,8 @@ export interface Collective {
   pairs?: [from: number, to: number, count: number][];
   hops?: Transfer[][];
   n_hops: number;
+  /** Chunks of the operand on one device; an element is never split. Earlier files have one for each device. */
+  n_chunks?: number;
   chunk_label: string;
   reads: number;
   writes: number;
