@@ -45,7 +45,7 @@ export function meshScene(layout: Layout, width: number, height: number, style: 
   const bottom = isWrapped
     ? addWrappedRow(layout, width, height - y, y, style, parts)
     : addPanels(layout, grid, width, height - y, y, style, parts);
-  const note = parts.isSummary ? `${withCommas(layout.nDevices)} devices: each box stands for several neighbours` : "";
+  const note = parts.isSummary ? `${withCommas(layout.nDevices)} devices: each box stands for several neighbors` : "";
   return { width, height: bottom, ...parts, isHatched: layout.nReplicas > 1, note };
 }
 
