@@ -130,6 +130,11 @@ export interface Recording {
   output?: string;
 }
 
+/** The bytes that one device sends in a step; devices that wait forever have sent nothing. */
+export function sentBytes(step: Step): number {
+  return step.collective === null || step.waiting !== null ? 0 : step.collective.wire_bytes;
+}
+
 /** Return the device numbers of a set, such as "0-7,16". */
 export function parseDevices(devices: DeviceSet): number[] {
   if (!devices) return [];
