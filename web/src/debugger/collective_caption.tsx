@@ -6,7 +6,7 @@ import { formatBytes, formatNumber, formatSeconds, plural } from "./format.ts";
 import { chunkNumbers } from "./hop_numbers.ts";
 import { phaseText } from "./collective_overview.tsx";
 import { chunkOf, collectiveKind, transferText } from "./hop_state.ts";
-import { resultHop } from "./navigation.ts";
+import { pmeanText, resultHop } from "./navigation.ts";
 import { LARGE_GROUP, useDebugger } from "./state.ts";
 
 export function CollectiveCaption() {
@@ -38,6 +38,7 @@ export function CollectiveCaption() {
     <div class="dbg-caption">
       <p class="dbg-facts">
         <strong>{collective.op} over {collective.axes.join(", ")}</strong>
+        {pmeanText(step) && <span>{pmeanText(step)}: the division is a separate step</span>}
         <span>{plural(collective.n_groups, "group")} of {collective.group_size}</span>
         <span>{collective.algorithm}, {plural(collective.n_hops, "hop")}</span>
         <span>{formatBytes(collective.wire_bytes)} sent per device{isUneven && " on average"}</span>
