@@ -96,7 +96,7 @@ def test_every_hop_of_512_devices_is_available_and_none_is_stored():
     (collective,) = [step.collective for step in recording.steps if step.collective]
     assert collective.n_hops == 1022
     assert collective.n_chunks == 1
-    assert collective.algorithm == "reduce along the ring, then broadcast"
+    assert collective.algorithm == "reduce, then broadcast along the ring"
     steps = ring_steps("psum", 512, n_elements=1)
     for number in (0, 510, 511, 1021):
         transfers = [

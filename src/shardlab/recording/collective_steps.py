@@ -78,7 +78,7 @@ def device_groups(call: CollectiveCall, mesh: MeshSizes) -> list[tuple[int, ...]
 def _algorithm(call: CollectiveCall, n_chunks: int) -> str:
     if call.op in REDUCTIONS and n_chunks == 1 and call.group_size > 1:
         # One element cannot be scattered: its sum passes from device to device, and back around.
-        return "reduce along the ring, then broadcast"
+        return "reduce, then broadcast along the ring"
     return _ALGORITHMS.get(call.op, "point to point")
 
 

@@ -38,7 +38,7 @@ export function CollectiveCaption() {
     <div class="dbg-caption">
       <p class="dbg-facts">
         <strong>{collective.op} over {collective.axes.join(", ")}</strong>
-        {pmeanText(step) && <span>{pmeanText(step)}: the division is a separate step</span>}
+        {pmeanText(step) && <span title="JAX runs a pmean as a psum; the division is a separate step.">{pmeanText(step)}</span>}
         <span>{plural(collective.n_groups, "group")} of {collective.group_size}</span>
         <span>{collective.algorithm}, {plural(collective.n_hops, "hop")}</span>
         <span>{formatBytes(collective.wire_bytes)} sent per device{isUneven && " on average"}</span>

@@ -142,7 +142,7 @@ export class TilePainter {
     if (this.request.layout.mode !== "mesh") return [`\u00d7${tile.devices.length}`];
     if (group.n === 1) return [];
     if (source === tile.devices[0]) return [`\u00d7${group.n}`];
-    if (source !== null) return [`same as device ${source}`, `copy of device ${source}`, `copy of ${source}`, "copy"];
+    if (source !== null) return [`same as device ${source}`, `= device ${source}`, `copy of ${source}`, "copy"];
     return ["equal values", "equal"];
   }
 

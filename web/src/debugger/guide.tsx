@@ -41,11 +41,11 @@ export function Guide({ lab }: { lab: LabState }) {
           state.pause();
           state.goTo(first, 0);
         })}
-        {item(2, "Watch the blocks move until every device has its result", () => {
+        {item(2, "Watch the blocks move", () => {
           if (!isAtCollective) state.goTo(first, 0);
           state.play();
         })}
-        {item(3, "Break it: see which devices are incorrect, and which hang", () => (state.panel.value = "break"))}
+        {item(3, "Break it: see which devices are incorrect or hang", () => (state.panel.value = "break"))}
       </ol>
       <span class="dbg-guide-keys"><kbd>{"\u2190"}</kbd> <kbd>{"\u2192"}</kbd> step, <kbd>space</kbd> plays</span>
       <button type="button" class="quiet" aria-label="Close the first steps" onClick={close}>{"\u00d7"}</button>

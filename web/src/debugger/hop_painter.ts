@@ -162,9 +162,12 @@ export class HopPainter {
   }
 
   private paintTransfer(start: Box, end: Box, slot: Slot, chunk: number, group: number, isAdded: boolean): void {
-    const { context, theme, progress, isStatic } = this.request;
-    const from = { x: start.x + start.width / 2, y: start.y + start.height / 2 };
-    const to = { x: end.x + end.width / 2, y: end.y + end.height / 2 };
+    const { context, theme, progress, isStatic, run, collective, groups } = this.request;
+    const hasNumbers = chunkNumbers(run, collective, groups[group] ?? [], slot, chunk) !== null;
+    // A number stands in the middle of a chunk: the arrow goes above it.
+    const height = hasNumbers ? 0.2 : 0.5;
+    const from = { x: start.x + start.width / 2, y: start.y + start.height * height };
+    const to = { x: end.x + end.width / 2, y: end.y + end.height * height };
     const bend = bendPoint(from, to);
     const isMoving = progress < 1;
     context.save();
@@ -181,7 +184,7 @@ export class HopPainter {
     const eased = progress < 0.5 ? 2 * progress * progress : 1 - (2 - 2 * progress) ** 2 / 2;
     const at = curvePoint(from, bend, to, eased);
     const width = Math.max(start.width, 7);
-    const box = { x: at.x - width / 2, y: at.y - start.height / 2, width, height: start.height };
+    const box = { x: at.x - width / 2, y: at.y - start.height * height, width, height: start.height };
     context.save();
     context.shadowColor = "rgb(0 0 0 / 35%)";
     context.shadowBlur = 8;
@@ -195,7 +198,7 @@ export class HopPainter {
       context.fillStyle = theme.ink;
       context.font = `700 12px ${theme.textFont}`;
       context.textAlign = "center";
-      context.fillText("+", box.x - 7, at.y + 1);
+      context.fillText("+", box.x - 7, box.y + box.height / 2);
     }
   }
 }

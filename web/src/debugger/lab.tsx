@@ -60,7 +60,7 @@ function Notices({ lab }: { lab: LabState }) {
     <>
       {cancelled !== null && !lab.isRunning.value && (
         <div class="dbg-notice is-quiet" role="status">
-          <div><strong>Cancelled after {formatSeconds(cancelled.seconds)}.</strong> The program was stopped and its run is not recorded.{lab.viewer.run.value !== null && " The devices show the result of an earlier run."}</div>
+          <div><strong>Cancelled after {formatSeconds(cancelled.seconds)}.</strong> The program was stopped and its run is not recorded.{(lab.viewer.run.value?.steps.length ?? 0) > 0 && " The devices show the result of an earlier run."}</div>
           <button type="button" onClick={() => (lab.cancelled.value = null)}>Close</button>
         </div>
       )}

@@ -61,7 +61,11 @@ export function Viewer({ state, text = null, diagnostics, onRun, tabs = [], noti
         <SourcePane text={text} unmarkedText={unmarkedText} {...(diagnostics ? { diagnostics } : {})} {...(onRun ? { onRun } : {})} />
         <section class="dbg-stage" aria-label="Devices">
           {notice}
-          {run === null ? placeholder : <><DeviceView /><CollectiveCaption /></>}
+          {run === null ? placeholder : isStale && run.steps.length === 0 ? (
+            <p class="dbg-empty">There is no recording of this program.</p>
+          ) : (
+            <><DeviceView /><CollectiveCaption /></>
+          )}
         </section>
         <section class="dbg-side" aria-label="Details">
           <Tabs tabs={allTabs} label="Details" selection={state.panel} />
