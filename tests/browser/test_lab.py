@@ -197,7 +197,7 @@ def test_a_guess_comes_before_the_collective(open_visit):
             choice.fill("()")
     visit.take_screenshot("lab-predict")
     page.get_by_role("button", name="Commit the guess").click()
-    expect(page.locator(".predict")).to_contain_text("Right: ()")
+    expect(page.locator(".predict")).to_contain_text("Correct: ()")
     page.get_by_role("button", name="Show it").click()
     page.locator(".dbg-canvas").wait_for()
     visit.check()

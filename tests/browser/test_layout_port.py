@@ -181,6 +181,8 @@ EDGE_CASES = [
     edge_case("data=2,model=4", "6x8", "(data,model)"),
     edge_case("modl=2,model=4", "6x8", "mdel"),
     edge_case("data=2", "8", "x" * 210),
+    edge_case("data=2", "bf16[4096", "data"),
+    edge_case("data=2", "f32 [8, 6 ", "data"),
     edge_case("a" * 210 + "=2", "8", "a" * 205),
 ]
 

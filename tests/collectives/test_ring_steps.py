@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardlab.collectives.ring_steps import chunk_fraction, ring_steps
+from shardlab.collectives.ring_steps import chunk_fraction, count_chunks, ring_steps
 from shardlab.collectives.wire import wire_bytes
 
 SIZES = st.integers(2, 9)
@@ -97,6 +99,23 @@ def test_each_device_sends_the_bytes_of_the_formula(op, n):
         for send in step:
             n_sent[send.sender] += payload * chunk_fraction(op, n)
     assert n_sent == [wire_bytes(op, payload, n)] * n
+
+
+@given(n=SIZES, n_elements=st.integers(1, 12))
+def test_an_all_reduce_of_few_elements_never_sends_less_than_one(n, n_elements):
+    n_chunks = count_chunks("all_reduce", n, n_elements)
+    assert n_chunks == min(n, n_elements)
+    steps = ring_steps("psum", n, n_elements=n_elements)
+    sums = [[Counter({device: 1}) for _ in range(n_chunks)] for device in range(n)]
+    for step in steps:
+        sent = [(send, sums[send.sender][send.chunk]) for send in step]
+        for send, chunk in sent:
+            own = sums[send.receiver][send.chunk]
+            sums[send.receiver][send.chunk] = own + chunk if send.is_added else chunk
+    assert all(chunk == Counter(range(n)) for chunks in sums for chunk in chunks)
+    # The formula is the mean over the devices.
+    n_sends = sum(map(len, steps))
+    assert n_sends == 2 * (n - 1) * n_chunks
 
 
 @given(SIZES)

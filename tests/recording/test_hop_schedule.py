@@ -12,7 +12,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import shardlab
-from shardlab.collectives.ring_steps import count_steps, ring_steps
+from shardlab.collectives.ring_steps import count_chunks, count_steps, ring_steps
 from shardlab.recording.recording import Recording
 from shardlab.recording.step_records import RecordedCollective, expand_pairs, pair_runs
 
@@ -22,7 +22,7 @@ OPEN_CHAIN = [(device, device + 1) for device in range(4)]
 SWAP = [(0, 2), (2, 0)]
 
 
-def make_collective(schedule, group_size, pairs=()):
+def make_collective(schedule, group_size, pairs=(), n_elements=None):
     return RecordedCollective(
         op="psum",
         axes=("model",),
@@ -36,6 +36,7 @@ def make_collective(schedule, group_size, pairs=()):
         schedule=schedule,
         pairs=pair_runs(pairs),
         n_hops=count_steps(schedule, group_size),
+        n_chunks=count_chunks(schedule, group_size, n_elements),
         chunk_label="",
         reads=0,
         writes=1,
@@ -53,11 +54,14 @@ def make_cases():
         (make_collective("pairs", 5, pairs), None) for pairs in (ROTATION, OPEN_CHAIN, SWAP)
     ]
     collectives += [(make_collective("all_reduce", 64), (1, 63, 64, 126))]
+    # Fewer elements than devices.
+    collectives += [(make_collective("all_reduce", 5, n_elements=n), None) for n in (1, 3)]
     return [
         {
             "schedule": collective.schedule,
             "group_size": collective.group_size,
             "n_hops": collective.n_hops,
+            "n_chunks": collective.n_chunks,
             "pairs": [list(run) for run in collective.pairs],
             "hop": hop,
             "transfers": [" ".join(map(str, transfer)) for transfer in collective.hop(hop - 1)],
@@ -91,7 +95,9 @@ def test_every_hop_of_512_devices_is_available_and_none_is_stored():
     recording = record_sum(512)
     (collective,) = [step.collective for step in recording.steps if step.collective]
     assert collective.n_hops == 1022
-    steps = ring_steps("psum", 512)
+    assert collective.n_chunks == 1
+    assert collective.algorithm == "reduce, then broadcast along the ring"
+    steps = ring_steps("psum", 512, n_elements=1)
     for number in (0, 510, 511, 1021):
         transfers = [
             (send.sender, send.receiver, send.chunk, "add" if send.is_added else "copy")

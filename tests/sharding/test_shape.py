@@ -70,6 +70,14 @@ def test_an_error_marks_an_unknown_dtype_in_array_text(text, marks):
     assert caught.value.where == f"the array text\n         {text}\n         {marks}"
 
 
+@pytest.mark.parametrize("text", ["bf16[4096", "bf16[", "f32 [8, 6"])
+def test_an_error_names_a_missing_bracket(text):
+    with pytest.raises(InvalidSyntax) as caught:
+        parse_array(text)
+    assert caught.value.what == "']' is missing at the end."
+    assert caught.value.where.splitlines()[2] == " " * (9 + len(text)) + "^"
+
+
 @pytest.mark.parametrize("shape", [(8, -2), "8x-2"])
 def test_a_negative_size_names_its_dimension(shape):
     # NamedSharding returns shard shapes such as (-1,); no array has them.

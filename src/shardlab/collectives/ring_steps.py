@@ -24,8 +24,8 @@ class Send:
     """One device sends one chunk to another, which adds it to its own chunk or stores it.
 
     Chunks of an all-gather are numbered by the device they come from; chunks of other collectives
-    by their position in the operand, split into as many chunks as there are devices. None is the
-    full operand.
+    by their position in the operand, which is split into `count_chunks` chunks. None is the full
+    operand.
     """
 
     sender: int
@@ -43,11 +43,23 @@ Schedule = Literal["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "
 
 
 def ring_steps(
-    op: str, group_size: int, pairs: Sequence[tuple[int, int]] | None = None
+    op: str,
+    group_size: int,
+    pairs: Sequence[tuple[int, int]] | None = None,
+    n_elements: int | None = None,
 ) -> tuple[RingStep, ...]:
     """Return the steps of a collective among devices 0 to group_size - 1.
 
     `pairs` are the (sender, receiver) pairs of a ppermute; by default each sends to the next.
+    `n_elements` are those of the operand on one device; by default there are enough for one chunk
+    per device.
+
+    >>> for step in ring_steps("psum", 3, n_elements=1):
+    ...     print(*step)
+    1→2 +#0
+    2→0 +#0
+    0→1 #0
+    1→2 #0
     """
     if group_size <= 1 and pairs is None:
         return ()
@@ -55,7 +67,8 @@ def ring_steps(
         pairs = [(device, (device + 1) % group_size) for device in range(group_size)]
     schedule = schedule_of(op)
     n_steps = count_steps(schedule, group_size)
-    return tuple(ring_step(schedule, group_size, step, pairs) for step in range(n_steps))
+    n_chunks = count_chunks(schedule, group_size, n_elements)
+    return tuple(ring_step(schedule, group_size, step, pairs, n_chunks) for step in range(n_steps))
 
 
 def schedule_of(op: str) -> Schedule:
@@ -86,13 +99,36 @@ def count_steps(schedule: Schedule, group_size: int) -> int:
     return max(0, group_size - 1) * (2 if schedule == "all_reduce" else 1)
 
 
+def count_chunks(schedule: Schedule, group_size: int, n_elements: int | None = None) -> int:
+    """Return the number of chunks of an operand.
+
+    An element is never split: an all-reduce of fewer elements than devices has one chunk per
+    element, and some devices send nothing in a step. Other collectives have one chunk per device by
+    definition, or send the full operand.
+
+    >>> count_chunks("all_reduce", 8, 100), count_chunks("all_reduce", 8, 3)
+    (8, 3)
+    """
+    if schedule in ("pairs", "broadcast"):
+        return 1
+    if schedule != "all_reduce" or n_elements is None:
+        return group_size
+    return max(1, min(n_elements, group_size))
+
+
 def ring_step(
-    schedule: Schedule, n: int, step: int, pairs: Sequence[tuple[int, int]] = ()
+    schedule: Schedule,
+    n: int,
+    step: int,
+    pairs: Sequence[tuple[int, int]] = (),
+    n_chunks: int | None = None,
 ) -> RingStep:
     """Return one step of an algorithm, the first is 0, without those before it.
 
     >>> print(*ring_step("all_reduce", 4, 5))
     0→1 #2 1→2 #3 2→3 #0 3→0 #1
+    >>> print(*ring_step("all_reduce", 4, 5, n_chunks=1))
+    2→3 #0
     """
     if schedule == "pairs":
         return tuple(
@@ -110,12 +146,12 @@ def ring_step(
     if schedule == "all_gather" or step >= n - 1:
         # Each chunk travels once around the ring, starting at the device that has it.
         step -= n - 1 if schedule == "all_reduce" else 0
-        return _around_ring(n, step, is_added=False)
+        return _around_ring(n, step, n_chunks, is_added=False)
     # Partial sums travel around the ring; chunk i ends on device i.
-    return _around_ring(n, step + 1, is_added=True)
+    return _around_ring(n, step + 1, n_chunks, is_added=True)
 
 
-def _around_ring(n: int, behind: int, *, is_added: bool) -> RingStep:
+def _around_ring(n: int, behind: int, n_chunks: int | None, *, is_added: bool) -> RingStep:
     return tuple(
         Send(
             sender=device,
@@ -124,10 +160,12 @@ def _around_ring(n: int, behind: int, *, is_added: bool) -> RingStep:
             is_added=is_added,
         )
         for device in range(n)
+        if n_chunks is None or (device - behind) % n < n_chunks
     )
 
 
-def chunk_fraction(op: str, group_size: int) -> Fraction:
+def chunk_fraction(op: str, group_size: int, n_elements: int | None = None) -> Fraction:
     """Return the fraction of the operand that one chunk is."""
-    is_unsplit = op in ("all_gather", "pbroadcast", "ppermute")
-    return Fraction(1) if is_unsplit else Fraction(1, group_size)
+    if op == "all_gather":  # its chunks are the operands of the devices
+        return Fraction(1)
+    return Fraction(1, count_chunks(schedule_of(op), group_size, n_elements))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from shardlab.collectives.call import CollectiveCall
-from shardlab.collectives.ring_steps import count_steps, schedule_of
+from shardlab.collectives.ring_steps import count_chunks, count_steps, schedule_of
+from shardlab.collectives.wire import REDUCTIONS
 from shardlab.errors import UnknownFigure
 from shardlab.hardware.collective_time import CollectiveTimer, permutation_pairs
 from shardlab.recording.step_records import RecordedCollective, pair_runs
@@ -36,6 +38,7 @@ def record_collective(
     groups = device_groups(call, mesh)
     pairs = permutation_pairs(call)
     schedule = schedule_of(call.op)
+    n_chunks = count_chunks(schedule, call.group_size, prod(call.shape))
     return RecordedCollective(
         # XLA's name; JAX's function is psum_scatter.
         op="reduce_scatter" if call.op == "psum_scatter" else call.op,
@@ -46,11 +49,12 @@ def record_collective(
         payload_bytes=call.payload_bytes,
         wire_bytes=call.wire_bytes,
         seconds=_seconds(call, timer),
-        algorithm=_ALGORITHMS.get(call.op, "point to point"),
+        algorithm=_algorithm(call, n_chunks),
         schedule=None if schedule == "pairs" and pairs is None else schedule,
         pairs=pair_runs(pairs or ()),
         n_hops=count_steps(schedule, call.group_size),
-        chunk_label=_chunk_label(call),
+        n_chunks=n_chunks,
+        chunk_label=_chunk_label(call, n_chunks),
         reads=reads,
         writes=writes,
     )
@@ -71,11 +75,18 @@ def device_groups(call: CollectiveCall, mesh: MeshSizes) -> list[tuple[int, ...]
     return [tuple(int(row[i]) for i in group) for row in rows for group in index_groups]
 
 
-def _chunk_label(call: CollectiveCall) -> str:
+def _algorithm(call: CollectiveCall, n_chunks: int) -> str:
+    if call.op in REDUCTIONS and n_chunks == 1 and call.group_size > 1:
+        # One element cannot be scattered: its sum passes from device to device, and back around.
+        return "reduce, then broadcast along the ring"
+    return _ALGORITHMS.get(call.op, "point to point")
+
+
+def _chunk_label(call: CollectiveCall, n_chunks: int) -> str:
     shape = f"{call.dtype}[{','.join(map(str, call.shape))}]"
     if call.op in ("all_gather", "ppermute", "pbroadcast"):
         return f"one device's {shape}"
-    return f"1/{call.group_size} of {shape}"
+    return shape if n_chunks == 1 else f"1/{n_chunks} of {shape}"
 
 
 def _seconds(call: CollectiveCall, timer: CollectiveTimer | None) -> float | None:

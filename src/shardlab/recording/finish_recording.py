@@ -82,7 +82,9 @@ def _truncation(recorder: Recorder) -> str | None:
 def _finish_step(recorder: Recorder, draft: DraftStep, flops_per_second: float | None) -> Step:
     file, line = draft.frames[0][:2] if draft.frames else (-1, 0)
     seconds = None
-    if draft.collective is not None:
+    if draft.waiting is not None:
+        pass  # it never completes, so it has no time
+    elif draft.collective is not None:
         seconds = draft.collective.seconds
     elif flops_per_second is not None:
         seconds = draft.flops / flops_per_second

@@ -34,7 +34,8 @@ def perfetto_trace(recording: Recording) -> dict[str, Any]:
             if collective is not None:
                 arguments |= {
                     "axes": ", ".join(collective.axes),
-                    "bytes sent": collective.wire_bytes,
+                    "bytes sent": 0 if step.waiting else collective.wire_bytes,
+                    "blocked": step.waiting is not None,
                     "algorithm": collective.algorithm,
                     "exposed": bar.exposed,
                 }

@@ -35,13 +35,19 @@ def recording_text(recording: Recording) -> str:
             f"flow allows); {bytes_text(totals.wire_bytes)} sent per device"
         )
     counts = Counter(
-        (step.collective.op, step.collective.axes, step.line, step.code)
+        (
+            step.collective.op,
+            step.collective.axes,
+            step.line,
+            step.code,
+            " never completes" if step.waiting else "",
+        )
         for step in recording.steps
         if step.collective is not None
     )
-    for (op, axes, line, code), count in counts.items():
+    for (op, axes, line, code, state), count in counts.items():
         times = f" x{count}" if count > 1 else ""
-        lines.append(f"  {op} over {', '.join(axes)}{times}, line {line}: {code}")
+        lines.append(f"  {op} over {', '.join(axes)}{times}{state}, line {line}: {code}")
     wrong = [value for value in recording.values if value.disagrees]
     if wrong:
         names = ", ".join(dict.fromkeys(value.name or f"value {value.id}" for value in wrong[:4]))

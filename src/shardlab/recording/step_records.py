@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from shardlab.collectives.ring_steps import Schedule, ring_step, schedule_of
+from shardlab.collectives.ring_steps import Schedule, count_chunks, ring_step, schedule_of
 
 Number = int | float
 
@@ -191,6 +191,7 @@ class RecordedCollective:
     schedule: Schedule | None  # None if it is not known who sends to whom
     pairs: tuple[PairRun, ...]  # of the schedule "pairs"
     n_hops: int
+    n_chunks: int  # of the operand on one device; an element is never split
     chunk_label: str
     reads: int
     writes: int
@@ -199,7 +200,8 @@ class RecordedCollective:
         """Return the transfers of one hop in one group; the first hop is 0."""
         if self.schedule is None or not 0 <= number < self.n_hops:
             return ()
-        sends = ring_step(self.schedule, self.group_size, number, expand_pairs(self.pairs))
+        pairs = expand_pairs(self.pairs)
+        sends = ring_step(self.schedule, self.group_size, number, pairs, self.n_chunks)
         # The full operand is one chunk, number 0.
         return tuple(
             (send.sender, send.receiver, send.chunk or 0, "add" if send.is_added else "copy")
@@ -219,6 +221,10 @@ class RecordedCollective:
         fields = {key: value for key, value in data.items() if key not in ("hops", "hops_shown")}
         if "schedule" not in data:
             fields |= _schedule_of_version_1(data)
+        # Earlier files split every operand into one chunk per device.
+        fields.setdefault(
+            "n_chunks", count_chunks(fields["schedule"] or "pairs", data["group_size"])
+        )
         return cls(
             **{
                 **fields,

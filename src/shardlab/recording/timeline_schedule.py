@@ -2,7 +2,8 @@
 
 A collective starts when its operand is computed and the links of its mesh axes are free; compute
 continues until it needs the result, as XLA's latency-hiding scheduler arranges it. A collective
-that compute waits for is exposed. One device is shown; all execute the same steps.
+that compute waits for is exposed. One device is shown; all execute the same steps. A collective in
+which devices wait forever has a bar of no length: it starts, and never completes.
 """
 
 from __future__ import annotations
@@ -93,7 +94,9 @@ def sum_totals(
     steps: Sequence[Step], values: Sequence[RecordedValue], sizes: Sequence[int], timeline: Timeline
 ) -> RecordingTotals:
     """Return the totals per device; `sizes` are the bytes of each value on one device."""
-    collectives = [step.collective for step in steps if step.collective is not None]
+    collectives = [
+        step.collective for step in steps if step.collective is not None and step.waiting is None
+    ]
     return RecordingTotals(
         flops=sum(step.flops for step in steps),
         wire_bytes=sum(collective.wire_bytes for collective in collectives),

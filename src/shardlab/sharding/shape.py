@@ -52,6 +52,7 @@ def parse_size(size: Any, owner: str, *, at_least: int = 0, where: str = "") -> 
 
 _EXAMPLE = "write sizes and a dtype, such as 4096x16384:bf16, or bf16[4096,16384]."
 _BRACKETED = re.compile(r"\s*([\w<>]+)\s*(\[[^\]]*\])\s*")
+_UNCLOSED = re.compile(r"\s*[\w<>]+\s*\[[^\]]*")
 
 
 def parse_shape(shape: Any) -> tuple[int, ...]:
@@ -81,6 +82,11 @@ def parse_array(source: str) -> tuple[tuple[int, ...], Dtype]:
     """Return the shape and dtype of text such as `8x6:f32`; the default dtype is float32."""
     if bracketed := _BRACKETED.fullmatch(source):
         return _parse_shape_text(bracketed[2]), _parse_marked_dtype(source, *bracketed.span(1))
+    if _UNCLOSED.fullmatch(source):
+        end = len(source.rstrip())
+        raise syntax_error(
+            "']' is missing at the end.", source, end, end + 1, kind="array", fix=_EXAMPLE
+        )
     # A shape contains no colon, so the first one starts the dtype.
     head, colon, _ = source.partition(":")
     if not colon:

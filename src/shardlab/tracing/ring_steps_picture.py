@@ -9,7 +9,7 @@ from math import ceil, prod
 from shardlab._text.units import bytes_text, count_text
 from shardlab.collectives.call import CollectiveCall
 from shardlab.collectives.ring_steps import RingStep, Send, chunk_fraction, ring_steps
-from shardlab.collectives.wire import wire_formula
+from shardlab.collectives.wire import REDUCTIONS, wire_formula
 from shardlab.hardware.collective_time import permutation_pairs
 from shardlab.render.picture import (
     GAP,
@@ -51,7 +51,7 @@ def steps_svg(call: CollectiveCall, mesh: MeshSizes) -> str:
 def steps_picture(call: CollectiveCall, mesh: MeshSizes, limits: GridLimits) -> Picture:
     """Return the picture of the communication in one group."""
     n = call.group_size
-    steps = ring_steps(call.op, n, permutation_pairs(call))
+    steps = ring_steps(call.op, n, permutation_pairs(call), prod(call.shape))
     title = f"{op_text(call.op)} over {', '.join(call.mesh_axes)}: {operand_text(call)}"
     facts = _exchange_facts(call, mesh, steps)
     grid = _steps_grid(call, mesh, steps, limits)
@@ -74,14 +74,18 @@ def _exchange_facts(
 ) -> tuple[str, ...]:
     if not steps:
         return ("a single device does not communicate",)
-    chunk_bytes = ceil(chunk_fraction(call.op, call.group_size) * call.payload_bytes)
+    n_elements = prod(call.shape)
+    chunk_bytes = ceil(chunk_fraction(call.op, call.group_size, n_elements) * call.payload_bytes)
+    # Fewer elements than devices: in each step some devices send nothing.
+    is_uneven = len(steps[0]) < call.group_size and call.op in REDUCTIONS
+    subject = "a device sends on average" if is_uneven else "each device sends"
     formula = wire_formula(call.op)
     n_groups = prod(size for _, size in mesh) // call.group_size
     groups = f"; one of {n_groups:,} concurrent groups is drawn" if n_groups > 1 else ""
     return (
         f"{count_text(call.group_size, 'device')} communicate in {count_text(len(steps), 'step')} "
         f"of {bytes_text(chunk_bytes)}{groups}",
-        f"each device sends {bytes_text(call.wire_bytes)}: {formula}, "
+        f"{subject} {bytes_text(call.wire_bytes)}: {formula}, "
         f"p = {bytes_text(call.payload_bytes)}, g = {call.group_size}",
     )
 
@@ -158,9 +162,10 @@ def _start_cell(call: CollectiveCall, mesh: MeshSizes, device: int, *, is_summed
     paint = member_paint(call, mesh, device)
     if call.op == "all_gather":
         return Cell((f"has #{device}",), paint, f"{device} starts with #{device}")
-    if chunk_fraction(call.op, call.group_size) == 1:
+    n_chunks = chunk_fraction(call.op, call.group_size, prod(call.shape)).denominator
+    if n_chunks == 1 and not is_summed:
         return Cell(("has its own",), paint, f"{device} starts with its own")
-    chunks = f"#0-#{call.group_size - 1}" if call.group_size > 1 else "#0"
+    chunks = f"#0-#{n_chunks - 1}" if n_chunks > 1 else "#0"
     texture: Texture = "partial" if is_summed else ""
     hover = f"{device} starts with chunks {chunks} of its own"
     return Cell((f"has {chunks}",), replace(NEUTRAL, texture=texture), hover)

@@ -1,11 +1,12 @@
 // Below the stage at a collective: what it is, what it costs, and the stepper through its hops.
 
-import { hopTransfers } from "../shared/hop_schedule.ts";
+import { chunkCount, hopTransfers, operandSlot } from "../shared/hop_schedule.ts";
 import { parseDevices } from "../shared/recording.ts";
-import { formatBytes, formatSeconds, plural } from "./format.ts";
+import { formatBytes, formatNumber, formatSeconds, plural } from "./format.ts";
+import { chunkNumbers } from "./hop_numbers.ts";
 import { phaseText } from "./collective_overview.tsx";
-import { transferText } from "./hop_state.ts";
-import { resultHop } from "./navigation.ts";
+import { chunkOf, collectiveKind, transferText } from "./hop_state.ts";
+import { pmeanText, resultHop } from "./navigation.ts";
 import { LARGE_GROUP, useDebugger } from "./state.ts";
 
 export function CollectiveCaption() {
@@ -29,13 +30,18 @@ export function CollectiveCaption() {
   const group = state.collectiveGroup.value;
   const transfers = hop >= 1 && hop < last ? hopTransfers(collective, hop) : [];
   const transfer = transfers[0];
+  // Fewer elements than devices: not every device sends in every hop.
+  const isUneven = collectiveKind(collective.op) === "reduce" && chunkCount(collective) < collective.group_size;
+  const numbers = transfer && chunkNumbers(run, collective, group, operandSlot(collective, hop - 1, transfer[0], chunkOf(transfer)), chunkOf(transfer));
+  const numbersText = numbers ? numbers.map((number) => formatNumber(number)).join(", ") : "";
   return (
     <div class="dbg-caption">
       <p class="dbg-facts">
         <strong>{collective.op} over {collective.axes.join(", ")}</strong>
+        {pmeanText(step) && <span title="JAX runs a pmean as a psum; the division is a separate step.">{pmeanText(step)}</span>}
         <span>{plural(collective.n_groups, "group")} of {collective.group_size}</span>
         <span>{collective.algorithm}, {plural(collective.n_hops, "hop")}</span>
-        <span>{formatBytes(collective.wire_bytes)} sent per device</span>
+        <span>{formatBytes(collective.wire_bytes)} sent per device{isUneven && " on average"}</span>
         <span>{collective.seconds === null ? "choose a chip for the time" : `${formatSeconds(collective.seconds)}${run.recording.hardware ? ` on ${run.recording.hardware}` : ""}`}</span>
       </p>
       {last > 0 && (
@@ -52,7 +58,7 @@ export function CollectiveCaption() {
               </select>
             </label>
           )}
-          <span class="dbg-transfer">{transfer && collective.group_size > LARGE_GROUP ? phaseText(collective, hop) : transfer ? `${transferText(transfer, group, collective)}${transfers.length > 1 ? "; the others likewise" : ""}` : hop === 0 ? "Step forward to move the blocks." : "Every device has its result."}</span>
+          <span class="dbg-transfer">{transfer && collective.group_size > LARGE_GROUP ? phaseText(collective, hop) : transfer ? `${transferText(transfer, group, collective, numbersText)}${transfers.length > 1 ? "; the others likewise" : ""}` : hop === 0 ? "Step forward to move the blocks." : "Every device has its result."}</span>
         </div>
       )}
       {last === 0 && collective.group_size > 1 && <p class="muted">The compiler chooses who sends to whom: the hops are not shown.</p>}

@@ -3,11 +3,11 @@
 
 import { useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { contributionCount, hopTransfers, operandSlot, resultSlot, hasResultBuffer, type Slot } from "../shared/hop_schedule.ts";
+import { chunkCount, contributionCount, hopTransfers, operandSlot, resultSlot, hasResultBuffer, type Slot } from "../shared/hop_schedule.ts";
 import type { Collective, Transfer } from "../shared/recording.ts";
 import { readTheme, themeVersion } from "./canvas_theme.ts";
-import { LENS_SIDE, matrixImage, matrixLabels, originColor, paintChunkBars, paintLens, paintMatrix } from "./holdings_matrix.ts";
-import { chunkCount, chunkOf, collectiveKind } from "./hop_state.ts";
+import { LENS_SIDE, matrixColumns, matrixImage, matrixLabels, originColor, paintChunkBars, paintLens, paintMatrix } from "./holdings_matrix.ts";
+import { chunkName, chunkOf, collectiveKind } from "./hop_state.ts";
 import { coordinateText } from "./mesh_grid.ts";
 import { useDebugger, type DebuggerState } from "./state.ts";
 
@@ -70,14 +70,15 @@ function HoldingsMatrix({ collective, group, focus }: PartProps) {
   });
   const labels = matrixLabels(collective);
   const n = collective.group_size;
+  const columns = matrixColumns(collective);
   const placeAt = (event: PointerEvent) => {
-    const clampIndex = (at: number) => Math.max(0, Math.min(n - 1, Math.floor((at / size.value) * n)));
-    return { row: clampIndex(event.offsetY), column: clampIndex(event.offsetX) };
+    const clampIndex = (at: number, count: number) => Math.max(0, Math.min(count - 1, Math.floor((at / size.value) * count)));
+    return { row: clampIndex(event.offsetY, n), column: clampIndex(event.offsetX, columns) };
   };
   return (
     <figure class="dbg-matrix" ref={frame}>
       <div class="dbg-matrix-plot" style={{ width: `${size.value + MATRIX_MARGIN}px`, gridTemplateColumns: `${MATRIX_MARGIN}px ${size.value}px` }}>
-        <span class="dbg-matrix-top"><b>0</b><b>{labels.columns}</b><b>{n - 1}</b></span>
+        <span class="dbg-matrix-top"><b>0</b><b>{labels.columns}</b><b>{columns > 1 ? columns - 1 : ""}</b></span>
         <span class="dbg-matrix-left"><b>0</b><b>{labels.rows}</b><b>{n - 1}</b></span>
         <canvas
           ref={canvas}
@@ -91,8 +92,8 @@ function HoldingsMatrix({ collective, group, focus }: PartProps) {
       </div>
       {hover.value !== null && (
         <div
-          class={`dbg-tooltip dbg-lens${hover.value.column > n * 0.55 ? " is-left" : ""}${hover.value.row > n * 0.5 ? " is-above" : ""}`}
-          style={{ left: `${MATRIX_MARGIN + ((hover.value.column + 0.5) / n) * size.value}px`, top: `${MATRIX_MARGIN + ((hover.value.row + 0.5) / n) * size.value}px` }}
+          class={`dbg-tooltip dbg-lens${hover.value.column + 0.5 > columns * 0.55 ? " is-left" : ""}${hover.value.row > n * 0.5 ? " is-above" : ""}`}
+          style={{ left: `${MATRIX_MARGIN + ((hover.value.column + 0.5) / columns) * size.value}px`, top: `${MATRIX_MARGIN + ((hover.value.row + 0.5) / n) * size.value}px` }}
           aria-hidden="true"
         >
           <canvas ref={lens} style={{ width: `${LENS_SIDE}px`, height: `${LENS_SIDE}px` }} />
@@ -194,7 +195,7 @@ function Delivery({ collective, group, transfer }: { collective: Collective; gro
   return (
     <p class="dbg-delivery">
       <span class={`dbg-delivery-arrow${progress < 1 ? " is-moving" : ""}`} ref={line} aria-hidden="true" />
-      <span><strong>{chunkCount(collective) === 1 ? "its value" : `chunk ${chunkOf(transfer)}`}</strong>{payloadText(collective, group, slot)}{transfer[3] === "add" ? ", added" : ""}</span>
+      <span><strong>{chunkName(collective, transfer)}</strong>{payloadText(collective, group, slot)}{transfer[3] === "add" ? ", added" : ""}</span>
     </p>
   );
 }
@@ -206,7 +207,7 @@ function receivedSlot(collective: Collective, transfer: Transfer): number {
 
 /** ": share of device 3" or ": sum of 17 devices" */
 function payloadText(collective: Collective, group: number[], slot: Slot): string {
-  if (chunkCount(collective) === 1) return "";
+  if (chunkCount(collective) === 1 && !isSum(collective)) return "";
   if (slot.length === 1) return `: ${isSum(collective) ? "share of" : "from"} device ${group[slot[0]!]}`;
   if (slot.length === collective.group_size) return ": complete";
   return `: sum of ${sumText(group, slot)}`;
@@ -224,7 +225,7 @@ function isSum(collective: Collective): boolean {
 /** How many chunks of a device are done. */
 function progressText(collective: Collective, hops: number, position: number): string {
   const n = chunkCount(collective);
-  if (n === 1) return resultSlot(collective, hops, position, 0).length > 0 ? "has received" : "";
+  if (n === 1 && !isSum(collective)) return resultSlot(collective, hops, position, 0).length > 0 ? "has received" : "";
   let complete = 0;
   const target = isSum(collective) ? collective.group_size : 1;
   for (let chunk = 0; chunk < n; chunk += 1) {
@@ -253,7 +254,7 @@ function cellText(collective: Collective, group: number[], hops: number, row: nu
 
 function matrixText(collective: Collective, hops: number): string {
   const labels = matrixLabels(collective);
-  return `Matrix after hop ${hops}: one row for each ${labels.rows}, one column for each ${labels.columns}, ${collective.group_size} by ${collective.group_size}.`;
+  return `Matrix after hop ${hops}: one row for each ${labels.rows}, one column for each ${labels.columns}, ${collective.group_size} by ${matrixColumns(collective)}.`;
 }
 
 /** What the hops do now: an all-reduce on a ring has two phases. */
@@ -261,6 +262,11 @@ export function phaseText(collective: Collective, hop: number): string {
   const n = collective.group_size;
   switch (collectiveKind(collective.op)) {
     case "reduce":
+      if (chunkCount(collective) === 1) {
+        return hop <= n - 1
+          ? "Phase 1 of 2, reduce: one element cannot be split, so the partial result passes from device to device."
+          : "Phase 2 of 2, broadcast: the result passes from device to device.";
+      }
       return hop <= n - 1
         ? "Phase 1 of 2, reduce-scatter: each device passes one chunk on, and the next adds its share."
         : "Phase 2 of 2, all-gather: complete chunks travel around the ring.";

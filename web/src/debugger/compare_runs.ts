@@ -1,6 +1,6 @@
 // Run A next to run B: collectives gained and lost, totals, and devices whose values differ.
 
-import type { Value } from "../shared/recording.ts";
+import { sentBytes, type Value } from "../shared/recording.ts";
 import type { LoadedRecording } from "./loaded_recording.ts";
 
 export interface CollectiveDifference {
@@ -32,10 +32,10 @@ export function compareRecordings(before: LoadedRecording, after: LoadedRecordin
       const row = rows.get(label) ?? { label, before: 0, after: 0, bytesBefore: 0, bytesAfter: 0 };
       if (isAfter) {
         row.after += 1;
-        row.bytesAfter += collective.wire_bytes;
+        row.bytesAfter += sentBytes(step);
       } else {
         row.before += 1;
-        row.bytesBefore += collective.wire_bytes;
+        row.bytesBefore += sentBytes(step);
       }
       rows.set(label, row);
     }

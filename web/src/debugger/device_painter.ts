@@ -1,11 +1,11 @@
 // Draws tiles of devices on a canvas: header, numbers, textures, and the state marks of the visual language.
 
 import { axisColor, cellColors, TEXTURES } from "../shared/palette.ts";
-import type { Value } from "../shared/recording.ts";
+import type { DeviceGroup, Value } from "../shared/recording.ts";
 import { heatIndex, needsLightText, type CanvasTheme } from "./canvas_theme.ts";
 import { differingCells, rowsPerSlice, type Grid } from "./cells.ts";
 import { formatNumber } from "./format.ts";
-import { groupLabel, type LoadedRecording } from "./loaded_recording.ts";
+import { groupLabel, replicaSource, type LoadedRecording } from "./loaded_recording.ts";
 import { deviceCoordinates, type MeshGrid } from "./mesh_grid.ts";
 import type { Tile, TileLayout } from "./tile_layout.ts";
 
@@ -116,7 +116,8 @@ export class TilePainter {
     const { context, layout, theme, value, view, run } = this.request;
     this.fillShardColors(tile, layout.headerHeight);
     const group = value.groups[tile.group];
-    const isCopy = layout.mode === "mesh" && group !== undefined && group.n > 1 && firstDevice(group.devices) !== tile.devices[0];
+    const source = layout.mode === "mesh" && group !== undefined && group.n > 1 ? replicaSource(run, value, tile.devices[0]!) : null;
+    const isCopy = source !== null && source !== tile.devices[0];
     if (isCopy) this.fillTexture("replica", tile.x, tile.y, layout.tileWidth, layout.headerHeight);
     context.fillStyle = theme.ink;
     context.textBaseline = "middle";
@@ -129,10 +130,20 @@ export class TilePainter {
     const label = layout.mode === "mesh" ? String(tile.devices[0]) : group ? shortDevices(groupLabel(run, value, group)) : "";
     context.fillText(label, tile.x + 6, middle, layout.tileWidth - 44);
     if (group === undefined) return;
-    const badge = layout.mode === "mesh" ? (isCopy ? `= ${firstDevice(group.devices)}` : group.n > 1 ? `\u00d7${group.n}` : "") : `\u00d7${tile.devices.length}`;
+    const room = layout.tileWidth - 18 - context.measureText(label).width;
     context.textAlign = "right";
     context.font = `500 ${size - 0.5}px ${theme.textFont}`;
-    context.fillText(badge, tile.x + layout.tileWidth - 6, middle);
+    const badge = this.badges(tile, group, source).find((text) => context.measureText(text).width <= room);
+    if (badge !== undefined) context.fillText(badge, tile.x + layout.tileWidth - 6, middle);
+  }
+
+  /** What the header says about other devices with these numbers; the first text that fits is drawn. */
+  private badges(tile: Tile, group: DeviceGroup, source: number | null): string[] {
+    if (this.request.layout.mode !== "mesh") return [`\u00d7${tile.devices.length}`];
+    if (group.n === 1) return [];
+    if (source === tile.devices[0]) return [`\u00d7${group.n}`];
+    if (source !== null) return [`same as device ${source}`, `= device ${source}`, `copy of ${source}`, "copy"];
+    return ["equal values", "equal"];
   }
 
   private paintPictureArea(tile: Tile, index: number): void {
@@ -379,10 +390,6 @@ export class TilePainter {
 export function roundedRect(context: CanvasRenderingContext2D, x: number, y: number, width: number, height: number, radius: number): void {
   context.beginPath();
   context.roundRect(x, y, width, height, radius);
-}
-
-function firstDevice(devices: string): number {
-  return Number(/^\d+/.exec(devices)?.[0] ?? -1);
 }
 
 function shortDevices(devices: string): string {

@@ -12,6 +12,7 @@ import { formatNumber } from "./format.ts";
 import { HopPainter } from "./hop_painter.ts";
 import { collectiveKind, type CollectiveKind } from "./hop_state.ts";
 import { coordinateText } from "./mesh_grid.ts";
+import { equalDevicesText, replicaSource } from "./loaded_recording.ts";
 import { Minimap } from "./minimap.tsx";
 import { resultHop } from "./navigation.ts";
 import { LARGE_GROUP, MANY_DEVICES, prefersReducedMotion, useDebugger, type DebuggerState } from "./state.ts";
@@ -322,7 +323,7 @@ function tooltipText(state: DebuggerState, leading: number[], tile: Tile, layout
     if (number !== undefined) lines.push(`${kind}${place}${formatNumber(number, 12)}`);
   }
   if (group?.slice) lines.push(`holds [${group.slice.map(([start, stop]) => `${start}:${stop}`).join(", ")}] of the full array`);
-  if (group && group.n > 1 && tile.devices.length === 1) lines.push(`the same on ${group.n} devices`);
+  if (group && group.n > 1 && tile.devices.length === 1) lines.push(equalDevicesText(run, value, device));
   if (group && group.n_nan > 0) lines.push(`${group.n_nan} values are nan`);
   if (state.divergent.value.has(device)) lines.push("differs from run A");
   return lines;
@@ -347,7 +348,7 @@ function DeviceCard({ state }: { state: DebuggerState }) {
     <p class="dbg-device-card" role="status">
       <strong>Device {device}</strong>
       <span>{coordinateText(run.mesh, device)}</span>
-      {group && <span>{group.n === 1 ? "no copy elsewhere" : `the same on ${group.n} devices`}</span>}
+      {group && <span>{equalDevicesText(run, value, device)}</span>}
       {group && group.mean !== null && value.shape.length > 0 && <span>{formatNumber(Number(group.min))} to {formatNumber(Number(group.max))}, mean {formatNumber(Number(group.mean))}</span>}
       {group?.slice && <span>[{group.slice.map(([start, stop]) => `${start}:${stop}`).join(", ")}] of the full array</span>}
       {mates.length > 0 && <span>with {mates.length <= 7 ? `devices ${mates.join(", ")}` : `${mates.length} other devices`} in this collective</span>}
@@ -385,13 +386,18 @@ function DeviceLegend({ state }: { state: DebuggerState }) {
       {effectiveMode(state) === "groups" && value.groups.length < value.n_groups && <li><strong>{value.groups.length} of {value.n_groups} groups shown</strong></li>}
       {value.shape.length > 2 && <li>rows: dims 0 to {value.shape.length - 2}, columns: dim {value.shape.length - 1}</li>}
       {value.partial_over.length > 0 && <li><i class="swatch texture-partial" />partial sum over {value.partial_over.join(", ")}</li>}
-      {value.groups.some((group) => group.n > 1) && effectiveMode(state) === "mesh" && <li><i class="swatch texture-replica" />copy of another device</li>}
+      {effectiveMode(state) === "mesh" && hasReplicas(state, value) && <li><i class="swatch texture-replica" />copy of another device</li>}
       {value.disagrees && <li><i class="swatch is-bad" />copies that must agree but differ</li>}
       {state.divergent.value.size > 0 && <li><i class="swatch is-bad" />differs from run A</li>}
       {step?.waiting && <li><i class="swatch is-bad" />waits forever</li>}
       <li class="heat-key"><i class="swatch heat" />{"\u2212"}{formatNumber(state.run.value!.scaleOf(value), 5)} to {formatNumber(state.run.value!.scaleOf(value), 5)}</li>
     </ul>
   );
+}
+
+function hasReplicas(state: DebuggerState, value: Value): boolean {
+  const run = state.run.value!;
+  return value.groups.some((group) => group.n > 1 && replicaSource(run, value, parseDevices(group.devices)[1]!) !== null);
 }
 
 function describeValue(state: DebuggerState): string {

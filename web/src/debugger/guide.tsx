@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { LabState } from "./lab_state.ts";
-import { resultHop } from "./navigation.ts";
+import { pmeanText, resultHop } from "./navigation.ts";
 
 const CLOSED_KEY = "shardlab.lab.guide-closed";
 
@@ -23,6 +23,7 @@ export function Guide({ lab }: { lab: LabState }) {
   }, [isAtCollective, isAtResult, isBroken]);
   if (isClosed.value || run === null || first === undefined || (lab.example.value === null && !isBroken)) return null;
   const name = run.steps[first]!.collective!.op;
+  const pmean = pmeanText(run.steps[first]!);
   const current = [1, 2, 3].find((number) => !done.value.has(number)) ?? 4;
   const close = () => {
     isClosed.value = true;
@@ -36,15 +37,15 @@ export function Guide({ lab }: { lab: LabState }) {
   return (
     <nav class="dbg-guide" aria-label="First steps">
       <ol>
-        {item(1, `Go to the ${name}`, () => {
+        {item(1, `Go to the ${name}${pmean && ` (${pmean})`}`, () => {
           state.pause();
           state.goTo(first, 0);
         })}
-        {item(2, "Watch the blocks move until every device has its result", () => {
+        {item(2, "Watch the blocks move", () => {
           if (!isAtCollective) state.goTo(first, 0);
           state.play();
         })}
-        {item(3, "Break it: see who goes wrong, and who waits forever", () => (state.panel.value = "break"))}
+        {item(3, "Break it: see which devices are incorrect or hang", () => (state.panel.value = "break"))}
       </ol>
       <span class="dbg-guide-keys"><kbd>{"\u2190"}</kbd> <kbd>{"\u2192"}</kbd> step, <kbd>space</kbd> plays</span>
       <button type="button" class="quiet" aria-label="Close the first steps" onClick={close}>{"\u00d7"}</button>

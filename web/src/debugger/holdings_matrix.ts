@@ -2,11 +2,11 @@
 //
 // Drawn as an image of one pixel per cell and scaled up, so that 512 devices take as long as 16.
 
-import { contributionCount, hasResultBuffer, hopTransfers, permutationPairs, resultSlot, scheduleOf } from "../shared/hop_schedule.ts";
+import { chunkCount, contributionCount, hasResultBuffer, hopTransfers, permutationPairs, resultSlot, scheduleOf } from "../shared/hop_schedule.ts";
 import { AXIS_HUES, axisColor, neutralColor } from "../shared/palette.ts";
 import type { Collective } from "../shared/recording.ts";
 import type { CanvasTheme } from "./canvas_theme.ts";
-import { chunkCount, chunkOf, collectiveKind } from "./hop_state.ts";
+import { chunkOf, collectiveKind } from "./hop_state.ts";
 import type { LoadedRecording } from "./loaded_recording.ts";
 import { deviceCoordinates } from "./mesh_grid.ts";
 
@@ -62,10 +62,17 @@ export function matrixLabels(collective: Collective): MatrixLabels {
   }
 }
 
+/** The number of columns: chunks, or in an all-to-all and a permutation the devices of the group. */
+export function matrixColumns(collective: Collective): number {
+  const kind = collectiveKind(collective.op);
+  return kind === "permute" || kind === "all_to_all" ? collective.group_size : chunkCount(collective);
+}
+
 /** One number per cell: 0 is nothing, and the rest an index of `matrixColors`. */
 export function matrixCells(collective: Collective, hops: number): Uint16Array {
   const n = collective.group_size;
-  const cells = new Uint16Array(n * n);
+  const columns = matrixColumns(collective);
+  const cells = new Uint16Array(n * columns);
   const kind = collectiveKind(collective.op);
   if (kind === "permute") {
     const isChain = scheduleOf(collective) === "broadcast";
@@ -76,9 +83,9 @@ export function matrixCells(collective: Collective, hops: number): Uint16Array {
   const isResult = hasResultBuffer(collective);
   const isSum = kind === "reduce" || kind === "reduce_scatter";
   for (let row = 0; row < n; row += 1) {
-    for (let column = 0; column < n; column += 1) {
+    for (let column = 0; column < columns; column += 1) {
       const count = isResult ? resultSlot(collective, hops, row, column).length : contributionCount(collective, hops, row, column);
-      cells[row * n + column] = isSum ? count : count > 0 ? column + 1 : 0;
+      cells[row * columns + column] = isSum ? count : count > 0 ? column + 1 : 0;
     }
   }
   return cells;
@@ -109,9 +116,11 @@ export function matrixImage(request: MatrixRequest): HTMLCanvasElement {
   });
   const levels = new Uint32Array(brush.getImageData(0, 0, colors.length, 1).data.buffer);
   const image = document.createElement("canvas");
-  image.width = image.height = n;
+  const columns = matrixColumns(request.collective);
+  image.width = columns;
+  image.height = n;
   const context = image.getContext("2d")!;
-  const pixels = context.createImageData(n, n);
+  const pixels = context.createImageData(columns, n);
   const target = new Uint32Array(pixels.data.buffer);
   matrixCells(request.collective, request.hops).forEach((cell, index) => (target[index] = levels[cell]!));
   context.putImageData(pixels, 0, 0);
@@ -132,16 +141,15 @@ export interface MatrixView {
 /** The image, the cells that this hop changes, and the row of the device in focus. */
 export function paintMatrix({ context, theme, collective, image, size, hop, focus }: MatrixView): void {
   const n = collective.group_size;
-  const cell = size / n;
+  const columns = matrixColumns(collective);
+  const [cell, cellWidth] = [size / n, size / columns];
   context.clearRect(0, 0, size, size);
   context.imageSmoothingEnabled = false;
   context.drawImage(image, 0, 0, size, size);
   if (cell >= 5) {
     context.fillStyle = theme.panel;
-    for (let index = 1; index < n; index += 1) {
-      context.fillRect(index * cell - 0.5, 0, 1, size);
-      context.fillRect(0, index * cell - 0.5, size, 1);
-    }
+    for (let index = 1; index < columns; index += 1) context.fillRect(index * cellWidth - 0.5, 0, 1, size);
+    for (let index = 1; index < n; index += 1) context.fillRect(0, index * cell - 0.5, size, 1);
   }
   const kind = collectiveKind(collective.op);
   for (const transfer of hopTransfers(collective, hop)) {
@@ -149,7 +157,7 @@ export function paintMatrix({ context, theme, collective, image, size, hop, focu
     const [row, column] = kind === "permute" ? [from, to] : [to, kind === "all_to_all" ? from : chunkOf(transfer)];
     // A dot in the cell that changes; where cells are smaller than a pixel, a diagonal line appears by itself.
     const dot = Math.max(0.9, Math.min(4, cell * 0.42));
-    const [x, y] = [(column + 0.5) * cell, (row + 0.5) * cell];
+    const [x, y] = [(column + 0.5) * cellWidth, (row + 0.5) * cell];
     // On a halo of paper, because a complete cell is nearly as dark as ink.
     if (cell >= 3) {
       context.fillStyle = theme.panel;
@@ -205,7 +213,7 @@ export function paintChunkBars(
   for (let chunk = 0; chunk < n; chunk += 1) {
     const count = isResult ? resultSlot(collective, hops, position, chunk).length : contributionCount(collective, hops, position, chunk);
     if (count === 0) continue;
-    const fraction = isSum ? count / n : 1;
+    const fraction = isSum ? count / collective.group_size : 1;
     const origin = isResult ? (resultSlot(collective, hops, position, chunk)[0] ?? 0) : chunk;
     context.fillStyle = isSum ? sumColor(run, collective, count, theme.isDark) : originColor(run, collective, group, origin, theme.isDark);
     // One share of 64 is still a mark.

@@ -1,11 +1,13 @@
 // Draws the hops of a collective: what each device holds, chunk by chunk, and the chunks on their way.
 
-import { hasResultBuffer, hopTransfers, operandSlot, resultSlot, type Slot } from "../shared/hop_schedule.ts";
+import { chunkCount, hasResultBuffer, hopTransfers, operandSlot, resultSlot, type Slot } from "../shared/hop_schedule.ts";
 import type { Collective } from "../shared/recording.ts";
 import type { CanvasTheme } from "./canvas_theme.ts";
 import { roundedRect } from "./device_painter.ts";
+import { formatNumber } from "./format.ts";
 import { originColor } from "./holdings_matrix.ts";
-import { chunkCount, chunkOf, collectiveKind } from "./hop_state.ts";
+import { chunkNumbers } from "./hop_numbers.ts";
+import { chunkOf, collectiveKind } from "./hop_state.ts";
 import type { LoadedRecording } from "./loaded_recording.ts";
 import type { Tile, TileLayout } from "./tile_layout.ts";
 
@@ -52,9 +54,45 @@ export class HopPainter {
     const { collective, hop, progress } = this.request;
     const hops = progress >= 1 ? hop : hop - 1;
     for (let chunk = 0; chunk < this.chunks; chunk += 1) {
-      this.paintSlot(operandSlot(collective, hops, place.position, chunk), this.slotBox(tile, chunk, false), place.group);
-      if (this.hasResult) this.paintSlot(resultSlot(collective, hops, place.position, chunk), this.slotBox(tile, chunk, true), place.group);
+      this.paintChunk(operandSlot(collective, hops, place.position, chunk), chunk, this.slotBox(tile, chunk, false), place.group);
+      if (this.hasResult) this.paintChunk(resultSlot(collective, hops, place.position, chunk), chunk, this.slotBox(tile, chunk, true), place.group);
     }
+  }
+
+  private paintChunk(slot: Slot, chunk: number, box: Box, group: number): void {
+    this.paintSlot(slot, box, group);
+    const { run, collective, groups } = this.request;
+    const numbers = chunkNumbers(run, collective, groups[group] ?? [], slot, chunk);
+    if (numbers !== null) this.paintNumbers(numbers, box);
+  }
+
+  /** The numbers of a small chunk, such as the partial sum so far; in a narrow box from bottom to top. */
+  private paintNumbers(numbers: number[], box: Box): void {
+    const { context, theme } = this.request;
+    const isUpright = box.width < 30;
+    const [length, depth] = isUpright ? [box.height, box.width] : [box.width, box.height];
+    const line = Math.min(16, (depth - 2) / numbers.length);
+    const size = Math.min(12.5, line * 0.82);
+    if (size < 7 || length < 26) return;
+    const texts = numbers.map((number) => formatNumber(number, Math.max(4, Math.floor(length / (size * 0.62)))));
+    context.save();
+    context.translate(box.x + box.width / 2, box.y + box.height / 2);
+    if (isUpright) context.rotate(-Math.PI / 2);
+    context.font = `600 ${size}px ${theme.textFont}`;
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    texts.forEach((text, index) => {
+      const y = (index - (texts.length - 1) / 2) * line;
+      const width = Math.min(length - 2, context.measureText(text).width + 6);
+      // On paper, because the bands below have colors of any lightness.
+      context.globalAlpha = 0.82;
+      context.fillStyle = theme.panel;
+      context.fillRect(-width / 2, y - line / 2 + 0.5, width, line - 1);
+      context.globalAlpha = 1;
+      context.fillStyle = theme.ink;
+      context.fillText(text, 0, y + 0.5, length - 4);
+    });
+    context.restore();
   }
 
   private slotBox(tile: Tile, chunk: number, isResult: boolean): Box {
@@ -118,15 +156,18 @@ export class HopPainter {
         const start = this.slotBox(from, chunk, false);
         const end = this.slotBox(to, target, this.hasResult);
         const slot = operandSlot(collective, hop - 1, transfer[0], chunk);
-        this.paintTransfer(start, end, slot, groupIndex, transfer[3] === "add");
+        this.paintTransfer(start, end, slot, chunk, groupIndex, transfer[3] === "add");
       }
     });
   }
 
-  private paintTransfer(start: Box, end: Box, slot: Slot, group: number, isAdded: boolean): void {
-    const { context, theme, progress, isStatic } = this.request;
-    const from = { x: start.x + start.width / 2, y: start.y + start.height / 2 };
-    const to = { x: end.x + end.width / 2, y: end.y + end.height / 2 };
+  private paintTransfer(start: Box, end: Box, slot: Slot, chunk: number, group: number, isAdded: boolean): void {
+    const { context, theme, progress, isStatic, run, collective, groups } = this.request;
+    const hasNumbers = chunkNumbers(run, collective, groups[group] ?? [], slot, chunk) !== null;
+    // A number stands in the middle of a chunk: the arrow goes above it.
+    const height = hasNumbers ? 0.2 : 0.5;
+    const from = { x: start.x + start.width / 2, y: start.y + start.height * height };
+    const to = { x: end.x + end.width / 2, y: end.y + end.height * height };
     const bend = bendPoint(from, to);
     const isMoving = progress < 1;
     context.save();
@@ -143,7 +184,7 @@ export class HopPainter {
     const eased = progress < 0.5 ? 2 * progress * progress : 1 - (2 - 2 * progress) ** 2 / 2;
     const at = curvePoint(from, bend, to, eased);
     const width = Math.max(start.width, 7);
-    const box = { x: at.x - width / 2, y: at.y - start.height / 2, width, height: start.height };
+    const box = { x: at.x - width / 2, y: at.y - start.height * height, width, height: start.height };
     context.save();
     context.shadowColor = "rgb(0 0 0 / 35%)";
     context.shadowBlur = 8;
@@ -152,12 +193,12 @@ export class HopPainter {
     roundedRect(context, box.x, box.y, box.width, box.height, 3);
     context.fill();
     context.restore();
-    this.paintSlot(slot, box, group);
-    if (isAdded && width >= 12) {
+    this.paintChunk(slot, chunk, box, group);
+    if (isAdded && width >= 12 && !/max|min/.test(this.request.collective.op)) {
       context.fillStyle = theme.ink;
       context.font = `700 12px ${theme.textFont}`;
       context.textAlign = "center";
-      context.fillText("+", at.x, at.y + 1);
+      context.fillText("+", box.x - 7, box.y + box.height / 2);
     }
   }
 }

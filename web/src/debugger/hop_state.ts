@@ -1,5 +1,6 @@
-// How the hops of a collective are read: its kind, its chunks, and one transfer in words.
+// How the hops of a collective are read: its kind, and one transfer in words.
 
+import { chunkCount } from "../shared/hop_schedule.ts";
 import type { Collective, Transfer } from "../shared/recording.ts";
 
 export type CollectiveKind = "reduce" | "reduce_scatter" | "all_gather" | "all_to_all" | "permute";
@@ -12,19 +13,22 @@ export function collectiveKind(op: string): CollectiveKind {
   return "reduce";
 }
 
-export function chunkCount(collective: Collective): number {
-  return collectiveKind(collective.op) === "permute" ? 1 : collective.group_size;
-}
-
 /** A transfer's chunk; the full operand, which has no number, is chunk 0. */
 export function chunkOf(transfer: Transfer): number {
   return Math.max(0, transfer[2] ?? 0);
 }
 
-/** "device 0 sends chunk 3 to device 1, which adds it" */
-export function transferText(transfer: Transfer, group: number[], collective: Collective): string {
+/** A chunk in words; an operand of one chunk is "its value", or a sum on its way. */
+export function chunkName(collective: Collective, transfer: Transfer): string {
+  if (chunkCount(collective) > 1) return `chunk ${chunkOf(transfer)}`;
+  if (collectiveKind(collective.op) !== "reduce") return "its value";
+  return transfer[3] === "add" ? "its partial result" : "the result";
+}
+
+/** "device 0 sends chunk 3 to device 1, which adds it"; `numbers` are those of the chunk, if they are known. */
+export function transferText(transfer: Transfer, group: number[], collective: Collective, numbers = ""): string {
   const [from, to, , kind] = transfer;
-  const chunk = chunkCount(collective) === 1 ? "its value" : `chunk ${chunkOf(transfer)}`;
-  const then = kind === "add" ? ", which adds it" : "";
+  const chunk = `${chunkName(collective, transfer)}${numbers && ` (${numbers})`}`;
+  const then = kind !== "add" ? "" : /max|min/.test(collective.op) ? ", which combines it with its own" : ", which adds its own";
   return `device ${group[from] ?? from} sends ${chunk} to device ${group[to] ?? to}${then}`;
 }

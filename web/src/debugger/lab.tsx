@@ -42,6 +42,7 @@ export function Lab({ lab }: { lab: LabState }) {
         tabs={tabs}
         notice={<Notices lab={lab} />}
         isStale={lab.isStale.value}
+        unmarkedText={lab.unmarkedText.value}
         placeholder={<Welcome lab={lab} />}
       />
     </div>
@@ -54,13 +55,21 @@ function Notices({ lab }: { lab: LabState }) {
   const failure = lab.viewer.run.value?.recording.failure ?? null;
   // The caption below the devices says who waits for whom.
   const isDeadlock = lab.viewer.run.value?.steps.some((step) => step.waiting !== null) ?? false;
+  const cancelled = lab.cancelled.value;
   return (
     <>
-      {lab.isStale.value && (
+      {cancelled !== null && !lab.isRunning.value && (
+        <div class="dbg-notice is-quiet" role="status">
+          <div><strong>Cancelled after {formatSeconds(cancelled.seconds)}.</strong> The program was stopped and its run is not recorded.{(lab.viewer.run.value?.steps.length ?? 0) > 0 && " The devices show the result of an earlier run."}</div>
+          <button type="button" onClick={() => (lab.cancelled.value = null)}>Close</button>
+        </div>
+      )}
+      {lab.isStale.value && cancelled === null && (
         <div class="dbg-notice is-quiet" role="status">
           {lab.isRestored.value ? <div><strong>Your changes from before the reload are in the editor.</strong> The devices show the recording that you changed; press Run.</div>
+            : lab.isRunning.value ? <div><strong>Running{"\u2026"}</strong> The devices show the result of the previous run.</div>
             : lab.hasFailed.value ? <div><strong>This run failed.</strong> The devices show the result of an earlier run.</div>
-            : <div><strong>Result of the previous run.</strong> {lab.isRunning.value ? "The new one is on its way." : "The program has changed since; press Run."}</div>}
+            : <div><strong>Result of the previous run.</strong> The program has changed since; press Run.</div>}
           {lab.isRestored.value && <button type="button" onClick={() => lab.returnToRecording()}>Back to the recording</button>}
         </div>
       )}
@@ -76,8 +85,8 @@ function Notices({ lab }: { lab: LabState }) {
           <button type="button" onClick={() => lab.restore()}>Restore</button>
         </div>
       )}
-      {fault === null && failure !== null && failure.kind !== "truncated" && !isDeadlock && (
-        <div class="dbg-notice is-bad" role="status"><div><Message message={failure.message} where="" fix={failure.fix} /></div></div>
+      {fault === null && cancelled === null && !lab.hasFailed.value && failure !== null && failure.kind !== "truncated" && !isDeadlock && (
+        <div class={`dbg-notice is-bad${lab.isStale.value ? " is-earlier" : ""}`} role="status"><div><Message message={failure.message} where="" fix={failure.fix} /></div></div>
       )}
       {lab.meshNote.value && (
         <div class="dbg-notice" role="status">
@@ -104,10 +113,10 @@ function Message({ message, where, fix }: Fault) {
 
 function breakOutcome(lab: LabState): string {
   const run = lab.viewer.run.value;
-  if (run?.steps.some((step) => step.waiting !== null)) return "Some devices block forever.";
+  if (run?.steps.some((step) => step.waiting !== null)) return "Some devices hang forever.";
   if (run?.recording.failure) return "JAX rejects the program.";
   const divergent = lab.viewer.divergent.value.size;
-  return divergent > 0 ? `${divergent} of ${run?.deviceCount} devices differ here.` : "Step on to see which devices go wrong.";
+  return divergent > 0 ? `${divergent} of ${run?.deviceCount} devices differ here.` : "Step on to see which devices become incorrect.";
 }
 
 function ComparisonNotice({ lab }: { lab: LabState }) {
@@ -133,8 +142,8 @@ function Welcome({ lab }: { lab: LabState }) {
       <p>Record a function <code>step</code> with a function <code>step_args()</code> that returns its arguments, or let the text call the program itself.</p>
       <ul>
         <li>Step through the lines and see what each device holds.</li>
-        <li>At a collective, watch who sends what to whom.</li>
-        <li>Break it, and see which devices go wrong or wait.</li>
+        <li>At a collective, watch which device sends what to which.</li>
+        <li>Break it, and see which devices compute incorrect values or hang.</li>
       </ul>
     </div>
   );

@@ -20,13 +20,12 @@ export function BreakPanel({ lab }: { lab: LabState }) {
   return (
     <>
       {lab.isStale.value && !lab.isRunning.value && <p class="dbg-hint">The program has changed: run it, then break it.</p>}
-      <p class="dbg-hint">Each of these makes one mistake in a copy of the program and runs it. Devices that go wrong are red, devices that wait say so.</p>
-      <ul class="dbg-rows">
+      <p class="dbg-hint">Each button makes one mistake in a copy of the program and runs it. Devices with incorrect values are red, devices that hang say so.</p>
+      <ul class="dbg-rows dbg-choices">
         {edits.map((edit) => (
           <li key={edit.id}>
             <button type="button" class={`dbg-row${edit.id === current ? " is-current" : ""}`} disabled={lab.isStale.value} onClick={() => void lab.breakIt(edit)}>
               <span class="dbg-row-title">{edit.label}</span>
-              <span class="dbg-row-figure">line {edit.line}</span>
               <span class="dbg-row-note">{edit.description}</span>
             </button>
           </li>

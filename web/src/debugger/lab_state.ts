@@ -74,10 +74,20 @@ export class LabState {
   });
   /** What the first run opens with: "collective" is its first collective. Links of the home page have it. */
   private opening: string | null = null;
+  /** The run that was cancelled last, until the next one starts: its program, and how long it ran. */
+  readonly cancelled = signal<{ text: string; seconds: number } | null>(null);
+  private runStart = 0;
   /** The program of the run that failed without a recording; null if the last one did not. */
   private readonly failedText = signal<string | null>(null);
   /** Whether the run of the program in the editor failed, so that the stage still shows an earlier one. */
   readonly hasFailed = computed(() => this.isStale.value && !this.isRunning.value && this.failedText.value === this.text.value);
+  /** Why the lines of the program in the editor have no marks. */
+  readonly unmarkedText = computed(() => {
+    if (this.isRunning.value) return "Running\u2026 The lines are marked when the result is there.";
+    if (this.hasFailed.value) return "This run failed, so its lines have no marks.";
+    if (this.cancelled.value?.text === this.text.value) return "The run was cancelled, so its lines have no marks.";
+    return "The program was edited after this run. Run it again to see the marks on its lines.";
+  });
   /** Whether the server does not answer while a run is followed. */
   readonly isServerSilent = signal(false);
   /** The title of a recording that was opened by its address; empty for a program of this page. */
@@ -328,6 +338,7 @@ export class LabState {
     this.diagnostics.value = [];
     this.failedText.value = null;
     this.isRunning.value = true;
+    this.runStart = performance.now();
     try {
       const job = await api.startRecording(body);
       if (run !== this.runCount) {
@@ -354,6 +365,7 @@ export class LabState {
 
   private async finish(run: number, job: api.Job, onRecording: (recording: Recording, id: string | null) => void): Promise<void> {
     if (job.state === "failed") throw api.errorFrom(job.error, "The run failed.");
+    if (job.state === "cancelled") this.noteCancelled();
     if (job.state !== "done" || !job.result_url) return;
     const id = decodeURIComponent(job.result_url.split("/").pop()!.replace(/\?.*$/, ""));
     const recording = await api.fetchRecording(id);
@@ -372,9 +384,14 @@ export class LabState {
     });
   }
 
+  private noteCancelled(): void {
+    this.cancelled.value = { text: this.text.value, seconds: (performance.now() - this.runStart) / 1000 };
+  }
+
   /** Cancel the run in progress, if any; nothing that it still reports is shown. */
   private abandonRun(): void {
     this.runCount += 1;
+    this.cancelled.value = null;
     if (this.job.value !== null) cancelQuietly(this.job.value);
     this.endRun();
   }
@@ -383,6 +400,7 @@ export class LabState {
     const job = this.job.value;
     if (job === null) {
       this.abandonRun();
+      this.noteCancelled();
       return;
     }
     try {

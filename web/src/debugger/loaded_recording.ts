@@ -1,6 +1,6 @@
 // A recording with the indices that the views need. Numbers are decoded when they are first shown.
 
-import { parseDevices, type DeviceGroup, type Recording, type Step, type Value } from "../shared/recording.ts";
+import { parseDevices, sentBytes, type DeviceGroup, type Recording, type Step, type Value } from "../shared/recording.ts";
 import { decodeCells, largestMagnitude, sliceGrid, type Grid } from "./cells.ts";
 import { countDevices, deviceCoordinates, type MeshAxes } from "./mesh_grid.ts";
 
@@ -14,6 +14,8 @@ export interface LiveValue {
 export interface LineTotals {
   steps: number[];
   collectives: number[];
+  /** Collectives that never complete. */
+  blocked: number[];
   wireBytes: number;
   flops: number;
   seconds: number;
@@ -44,16 +46,18 @@ export class LoadedRecording {
     for (const key of keys) {
       let totals = this.stepsByLine.get(key);
       if (totals === undefined) {
-        totals = { steps: [], collectives: [], wireBytes: 0, flops: 0, seconds: 0 };
+        totals = { steps: [], collectives: [], blocked: [], wireBytes: 0, flops: 0, seconds: 0 };
         this.stepsByLine.set(key, totals);
       }
       totals.steps.push(index);
       totals.flops += step.flops;
-      totals.seconds += step.seconds ?? 0;
-      if (step.collective !== null) {
-        totals.collectives.push(index);
-        totals.wireBytes += step.collective.wire_bytes;
+      totals.wireBytes += sentBytes(step);
+      if (step.waiting !== null) {
+        totals.blocked.push(index);
+        continue;
       }
+      totals.seconds += step.seconds ?? 0;
+      if (step.collective !== null) totals.collectives.push(index);
     }
   }
 
@@ -169,11 +173,37 @@ export function copiesText(run: LoadedRecording, value: Value): string {
 }
 
 function isReplicated(value: Value): boolean {
-  if (value.partial_over.length > 0) return false;
-  // A spec names the axes that shard the array in quotes: P('data', None).
-  if (value.spec !== null && /['"]/.test(value.spec)) return false;
+  return typeAxes(value)?.length === 0;
+}
+
+/** The mesh axes over which the type lets the devices hold different values; null if neither JAX nor a spec says it. */
+function typeAxes(value: Value): string[] | null {
   // Without a type that JAX checked, only a spec says that the value is replicated.
-  return value.declared_over === null ? value.spec !== null : value.declared_over.length === 0;
+  if (value.declared_over === null && value.spec === null) return null;
+  // A spec names the axes that shard the array in quotes: P('data', None).
+  const sharded = [...(value.spec ?? "").matchAll(/['"]([^'"]+)['"]/g)].map((match) => match[1]!);
+  return [...new Set([...sharded, ...(value.declared_over ?? []), ...value.partial_over])];
+}
+
+/**
+ * The first device that holds the same value by its type: the device itself if it is the first, null if the type has
+ * no copies. Equal numbers alone do not make a copy.
+ */
+export function replicaSource(run: LoadedRecording, value: Value, device: number): number | null {
+  const axes = typeAxes(value);
+  if (axes === null || run.mesh.every(([name, size]) => size === 1 || axes.includes(name))) return null;
+  const coordinates = deviceCoordinates(run.mesh, device);
+  const source = run.mesh.reduce((number, [name, size], index) => number * size + (axes.includes(name) ? coordinates[index]! : 0), 0);
+  // Copies that disagree are not copies.
+  return run.groupOf(value, source) === run.groupOf(value, device) ? source : null;
+}
+
+/** How the devices that hold a device's numbers relate: "replicated on 4 devices", "equal values on 4 devices". */
+export function equalDevicesText(run: LoadedRecording, value: Value, device: number): string {
+  const group = value.groups[run.groupOf(value, device)];
+  if (group === undefined) return "";
+  if (group.n === 1) return "no copy elsewhere";
+  return `${replicaSource(run, value, device) === null ? "equal values" : "the same"} on ${group.n} devices`;
 }
 
 /** A short label of a value: its name, or the operation that wrote it. */

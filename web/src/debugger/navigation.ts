@@ -109,11 +109,17 @@ export function stepRuns<Key>(steps: Step[], key: (step: Step) => Key): { key: K
   return runs;
 }
 
+/** "pmean = psum / 4" at the psum that JAX runs for a pmean; empty elsewhere. */
+export function pmeanText(step: Step): string {
+  const isPmean = step.collective?.op === "psum" && step.phase === "forward" && /\bpmean\b/.test(step.code);
+  return isPmean ? `pmean = psum / ${step.collective!.group_size}` : "";
+}
+
 /** One sentence for the step: what happens, on which line. */
 export function stepSentence(step: Step): string {
   const place = step.line > 0 ? `line ${step.line}` : "outside your file";
   const action = step.collective
-    ? `${step.collective.op} over ${step.collective.axes.join(", ")}`
+    ? `${step.collective.op} over ${step.collective.axes.join(", ")}${pmeanText(step) && ` (${pmeanText(step)})`}`
     : step.op;
   const loop = step.loop.map(([kind, , iteration, length]) => `${kind} ${iteration + 1}${length ? ` of ${length}` : ""}`);
   return [action, place, ...(step.phase === "backward" ? ["backward pass"] : []), ...loop].join(", ");

@@ -47,10 +47,13 @@ export function RunBar({ lab }: { lab: LabState }) {
           {lab.chips.map((chip) => <option key={chip} value={chip}>{chip}</option>)}
         </select>
       </div>
-      <div class="dbg-inline">
-        <button type="submit" class="primary dbg-run" title="Run the program (Ctrl and Enter)">Run</button>
-        {lab.isRunning.value && <button type="button" onClick={() => void lab.cancel()}>Cancel</button>}
-        <span class="muted" role="status">{runStatus(lab)}</span>
+      <div class="dbg-field dbg-run-field">
+        <span class="dbg-label" role="status" title={runStatus(lab)}>{runStatus(lab)}</span>
+        <div class="dbg-inline">
+          <button type="submit" class="primary dbg-run" title="Run the program (Ctrl and Enter)">Run</button>
+          {/* Its place is always there, so that Run does not move. */}
+          <button type="button" class="dbg-cancel" disabled={!lab.isRunning.value} onClick={() => void lab.cancel()}>Cancel</button>
+        </div>
       </div>
       <div class="dbg-inline dbg-actions"><RecordingMenu lab={lab} /></div>
     </form>
@@ -108,7 +111,7 @@ function MeshField({ lab }: { lab: LabState }) {
         <input
           id="dbg-mesh"
           class="code"
-          size={18}
+          size={14}
           value={lab.mesh.value}
           aria-invalid={typeof axes === "string"}
           onInput={(event) => (lab.mesh.value = event.currentTarget.value)}
@@ -158,7 +161,7 @@ function FunctionField({ lab }: { lab: LabState }) {
       <input
         id="dbg-function"
         class="code"
-        size={12}
+        size={9}
         list="dbg-functions"
         autocomplete="off"
         placeholder={lab.example.value?.target ?? "automatic"}

@@ -99,11 +99,12 @@ export function CollectivesPanel() {
   const run = state.run.value;
   if (run === null) return null;
   const steps = run.collectiveSteps();
+  const blocked = steps.filter((index) => run.steps[index]!.waiting !== null).length;
   const totals = run.recording.totals;
   const active = state.activeSteps.value;
   return (
     <>
-      <p class="dbg-hint">{steps.length === 0 ? "No device sends anything." : `Per device: ${formatBytes(totals.wire_bytes)} sent in ${plural(steps.length, "collective")}, ${formatSeconds(totals.communication_s)} of communication in ${formatSeconds(totals.step_s)}, peak memory ${formatBytes(totals.peak_bytes)}.`}</p>
+      <p class="dbg-hint">{steps.length === 0 ? "No device sends anything." : `Per device: ${formatBytes(totals.wire_bytes)} sent in ${plural(steps.length - blocked, "collective")}${blocked > 0 ? `, ${blocked} more never ${blocked === 1 ? "completes" : "complete"}` : ""}, ${formatSeconds(totals.communication_s)} of communication in ${formatSeconds(totals.step_s)}, peak memory ${formatBytes(totals.peak_bytes)}.`}</p>
       <ul class="dbg-rows">
         {steps.map((index) => {
           const step = run.steps[index]!;
@@ -126,7 +127,7 @@ export function CollectivesPanel() {
                   {collective.axes.map((axis) => <i key={axis} class={`axis-dot axis-dot-${run.axisIndex(axis) % 8}`} />)}
                   {collective.op} over {collective.axes.join(", ")}
                 </span>
-                <span class="dbg-row-figure">{formatBytes(collective.wire_bytes)}{collective.seconds !== null && <>, {formatSeconds(collective.seconds)}</>}</span>
+                <span class="dbg-row-figure">{step.waiting !== null ? <b class="bad">blocked</b> : <>{formatBytes(collective.wire_bytes)}{collective.seconds !== null && <>, {formatSeconds(collective.seconds)}</>}</>}</span>
                 <span class="dbg-row-note">{step.line > 0 ? `line ${step.line}` : "outside your file"}{step.phase === "backward" ? ", backward" : ""}</span>
               </button>
             </li>

@@ -7,16 +7,19 @@ import { PythonEditor, type LineDiagnostic } from "../editor/python_editor.ts";
 import { axisColor } from "../shared/palette.ts";
 import { themeVersion, readTheme } from "./canvas_theme.ts";
 import { formatBytes, formatCount, formatSeconds, plural } from "./format.ts";
+import type { LineTotals } from "./loaded_recording.ts";
 import { useDebugger, type DebuggerState } from "./state.ts";
 
 export interface SourcePaneProps {
   /** The text being edited; null shows the recorded program only. */
   text: Signal<string> | null;
+  /** Why the lines have no marks while the text is not the recorded one. */
+  unmarkedText: string;
   diagnostics?: Signal<LineDiagnostic[]>;
   onRun?: () => void;
 }
 
-export function SourcePane({ text, diagnostics, onRun }: SourcePaneProps) {
+export function SourcePane({ text, unmarkedText, diagnostics, onRun }: SourcePaneProps) {
   const state = useDebugger();
   const host = useRef<HTMLDivElement>(null);
   const editor = useRef<PythonEditor | null>(null);
@@ -69,7 +72,7 @@ export function SourcePane({ text, diagnostics, onRun }: SourcePaneProps) {
         </div>
       )}
       <div class="dbg-editor" ref={host} />
-      <LineCard isEdited={isEdited} />
+      <LineCard unmarkedText={isEdited ? unmarkedText : null} />
     </section>
   );
 }
@@ -99,7 +102,7 @@ function lineMarks(state: DebuggerState, file: number, element: Element): LineMa
     const totals = run.lineTotals(file, collective.line)!;
     collectives.set(collective.line, {
       color: axis < 0 ? theme.muted : axisColor(axis, 1, 2, theme.isDark),
-      label: `${plural(totals.collectives.length, "collective")}, ${formatBytes(totals.wireBytes)} sent per device`,
+      label: [...blockedText(totals), ...(totals.collectives.length > 0 ? [`${plural(totals.collectives.length, "collective")}, ${formatBytes(totals.wireBytes)} sent per device`] : [])].join("; "),
     });
   }
   return {
@@ -113,6 +116,11 @@ function lineMarks(state: DebuggerState, file: number, element: Element): LineMa
   };
 }
 
+/** "1 collective never completes" */
+function blockedText({ blocked }: LineTotals): string[] {
+  return blocked.length === 0 ? [] : [`${plural(blocked.length, "collective")} never ${blocked.length === 1 ? "completes" : "complete"}, nothing sent`];
+}
+
 function recordedDiagnostics(state: DebuggerState, file: number): LineDiagnostic[] {
   const recording = state.run.value!.recording;
   const severity = (name: string) => (name === "error" || name === "warning" ? name : "info");
@@ -124,11 +132,11 @@ function recordedDiagnostics(state: DebuggerState, file: number): LineDiagnostic
   return diagnostics;
 }
 
-function LineCard({ isEdited }: { isEdited: boolean }) {
+function LineCard({ unmarkedText }: { unmarkedText: string | null }) {
   const state = useDebugger();
   const [run, line] = [state.run.value, state.activeLine.value];
   if (run === null) return <p class="dbg-line-card">Run the program to step through it. <kbd>Ctrl</kbd> <kbd>Enter</kbd> runs it.</p>;
-  if (isEdited) return <p class="dbg-line-card is-edited">The program was edited after this run. Run it again to see the marks on its lines.</p>;
+  if (unmarkedText !== null) return <p class="dbg-line-card is-edited">{unmarkedText}</p>;
   const totals = line === null ? null : run.lineTotals(line.file, line.line);
   if (run.steps.length === 0) return <p class="dbg-line-card">The program did not run.</p>;
   if (line === null || totals === null) return <p class="dbg-line-card">This step is outside of your file.</p>;
@@ -137,6 +145,7 @@ function LineCard({ isEdited }: { isEdited: boolean }) {
       <strong>Line {line.line}</strong>
       <span>{plural(totals.steps.length, "operation")}</span>
       {totals.flops > 0 && <span>{formatCount(totals.flops)} FLOP</span>}
+      {blockedText(totals).map((text) => <span key={text} class="bad">{text}</span>)}
       {totals.collectives.length > 0 && <span>{plural(totals.collectives.length, "collective")}, {formatBytes(totals.wireBytes)} sent</span>}
       {totals.seconds > 0 && <span>{formatSeconds(totals.seconds)}</span>}
     </p>

@@ -6,6 +6,7 @@ import { axisColor, neutralColor } from "../shared/palette.ts";
 import type { TimelineBar } from "../shared/recording.ts";
 import { readTheme, themeVersion, type CanvasTheme } from "./canvas_theme.ts";
 import { formatBytes, formatSeconds } from "./format.ts";
+import type { LoadedRecording } from "./loaded_recording.ts";
 import { useDebugger, type DebuggerState } from "./state.ts";
 import { timeTicks, timeToX, xToTime, zoomScale, type TimeScale } from "./timeline_scale.ts";
 
@@ -25,7 +26,8 @@ export function Timeline() {
   const width = useSignal(0);
   const range = useSignal<[number, number] | null>(null);
   const hover = useSignal<{ x: number; y: number; text: string } | null>(null);
-  const total = timeline?.total_s ?? 0;
+  const total = timelineEnd(state.run.value);
+  const isBlocked = (bar: TimelineBar) => state.run.value?.steps[bar.step]?.waiting != null;
   const lanes = shownLanes(timeline?.lanes ?? []);
 
   useEffect(() => {
@@ -36,7 +38,7 @@ export function Timeline() {
     observer.observe(canvas.current);
     return () => observer.disconnect();
   }, [timeline]);
-  const scaleNow = (): TimeScale => ({ start: range.value?.[0] ?? 0, end: range.value?.[1] ?? (state.run.value?.recording.timeline?.total_s ?? 0), width: width.value });
+  const scaleNow = (): TimeScale => ({ start: range.value?.[0] ?? 0, end: range.value?.[1] ?? timelineEnd(state.run.value), width: width.value });
   useSignalEffect(() => {
     themeVersion.value;
     const current = state.run.value?.recording.timeline;
@@ -45,12 +47,12 @@ export function Timeline() {
   if (timeline === null || total <= 0) return <p class="dbg-no-timeline">No timeline: choose a chip to estimate times.</p>;
 
   const showBar = (event: PointerEvent) => {
-    const bar = findBar(lanes, scaleNow(), event.offsetX, event.offsetY);
+    const bar = findBar(lanes, scaleNow(), event.offsetX, event.offsetY, isBlocked);
     state.hoveredStep.value = bar?.step ?? null;
     hover.value = bar === null ? null : { x: event.offsetX, y: event.offsetY, text: barText(state, bar) };
   };
   const selectBar = (event: MouseEvent) => {
-    const bar = findBar(lanes, scaleNow(), event.offsetX, event.offsetY);
+    const bar = findBar(lanes, scaleNow(), event.offsetX, event.offsetY, isBlocked);
     if (bar !== null) state.goTo(bar.step);
   };
   const zoom = (event: WheelEvent) => {
@@ -74,6 +76,16 @@ export function Timeline() {
   );
 }
 
+/** Where the time axis ends: after the last bar, with room for a collective that never completes. */
+function timelineEnd(run: LoadedRecording | null): number {
+  const total = run?.recording.timeline?.total_s ?? 0;
+  const blocked = (run?.recording.timeline?.lanes ?? []).flatMap((lane) => lane.bars).filter((bar) => run!.steps[bar.step]?.waiting);
+  if (blocked.length === 0) return total;
+  const start = Math.max(...blocked.map((bar) => bar.start_s));
+  // Earlier recordings give it a duration.
+  return Math.max(start * 1.6, Math.min(total, start) || 1e-6);
+}
+
 /** Mesh axes without communication have no lane. */
 function shownLanes(lanes: Lane[]): Lane[] {
   return lanes.filter((lane) => lane.bars.length > 0 || lane.name === "compute");
@@ -84,10 +96,11 @@ function lanesHeight(lanes: Lane[]): number {
 }
 
 /** The bar under a point; thin bars may be missed by three pixels. */
-function findBar(lanes: Lane[], scale: TimeScale, x: number, y: number): TimelineBar | null {
+function findBar(lanes: Lane[], scale: TimeScale, x: number, y: number, isBlocked: (bar: TimelineBar) => boolean): TimelineBar | null {
   const bars = lanes[Math.floor(y / (LANE_HEIGHT + LANE_GAP))]?.bars ?? [];
   const time = xToTime(scale, x);
-  const within = (slack: number) => bars.find((bar) => time >= bar.start_s - slack && time <= bar.start_s + bar.duration_s + slack);
+  const endOf = (bar: TimelineBar) => (isBlocked(bar) ? Infinity : bar.start_s + bar.duration_s);
+  const within = (slack: number) => bars.find((bar) => time >= bar.start_s - slack && time <= endOf(bar) + slack);
   return within(0) ?? within(xToTime(scale, 3) - scale.start) ?? null;
 }
 
@@ -99,6 +112,7 @@ function timelineSummary(state: DebuggerState): string {
 function barText(state: DebuggerState, bar: TimelineBar): string {
   const step = state.run.value!.steps[bar.step];
   if (step === undefined) return formatSeconds(bar.duration_s);
+  if (step.waiting !== null) return `${step.collective?.op ?? step.op}: blocked, never completes${step.line > 0 ? `, line ${step.line}` : ""}`;
   const what = step.collective ? `${step.collective.op} over ${step.collective.axes.join(", ")}, ${formatBytes(step.collective.wire_bytes)}` : step.op;
   const overlap = step.collective ? (bar.exposed ? ", exposed" : ", overlapped") : "";
   return `${what}: ${formatSeconds(bar.duration_s)}${overlap}${step.line > 0 ? `, line ${step.line}` : ""}`;
@@ -126,6 +140,10 @@ function paintTimeline(state: DebuggerState, canvas: HTMLCanvasElement, lanes: L
       const x = timeToX(scale, bar.start_s);
       const width = Math.max(1, timeToX(scale, bar.start_s + bar.duration_s) - x);
       if (x > scale.width || x + width < 0) continue;
+      if (run.steps[bar.step]?.waiting) {
+        paintBlocked(context, theme, x, y, scale.width - x);
+        continue;
+      }
       context.globalAlpha = axis >= 0 && !bar.exposed ? 0.45 : 1;
       context.fillStyle = color;
       context.fillRect(x, y + 2, Math.max(1, width - 0.5), LANE_HEIGHT - 4);
@@ -141,6 +159,39 @@ function paintTimeline(state: DebuggerState, canvas: HTMLCanvasElement, lanes: L
       }
     }
   });
+}
+
+/** A collective that never completes: hatched, and open at the end. */
+function paintBlocked(context: CanvasRenderingContext2D, theme: CanvasTheme, x: number, y: number, width: number): void {
+  context.save();
+  context.beginPath();
+  context.rect(x, y + 2, width, LANE_HEIGHT - 4);
+  context.clip();
+  context.fillStyle = theme.badSoft;
+  context.fillRect(x, y, width, LANE_HEIGHT);
+  context.strokeStyle = theme.bad;
+  context.globalAlpha = 0.35;
+  context.lineWidth = 1.5;
+  context.beginPath();
+  for (let at = x - LANE_HEIGHT; at < x + width; at += 9) {
+    context.moveTo(at, y + LANE_HEIGHT);
+    context.lineTo(at + LANE_HEIGHT, y);
+  }
+  context.stroke();
+  context.globalAlpha = 1;
+  context.fillStyle = theme.bad;
+  context.fillRect(x, y, 2, LANE_HEIGHT);
+  context.font = `600 11px ${theme.textFont}`;
+  context.textBaseline = "middle";
+  const text = "blocked, never completes";
+  const room = context.measureText(text).width + 12;
+  if (room < width) {
+    context.fillStyle = theme.badSoft;
+    context.fillRect(x + 4, y + 2, room, LANE_HEIGHT - 4);
+    context.fillStyle = theme.bad;
+    context.fillText(text, x + 10, y + LANE_HEIGHT / 2 + 0.5);
+  }
+  context.restore();
 }
 
 function paintTicks(context: CanvasRenderingContext2D, theme: CanvasTheme, scale: TimeScale, height: number): void {

@@ -25,11 +25,13 @@ export interface ViewerProps {
   notice?: ComponentChildren;
   /** Whether the recording is of an earlier program; then it is dimmed. */
   isStale?: boolean;
+  /** Why the lines of a program that is not the recorded one have no marks. */
+  unmarkedText?: string;
   /** In place of the stage while there is no recording. */
   placeholder?: ComponentChildren;
 }
 
-export function Viewer({ state, text = null, diagnostics, onRun, tabs = [], notice, isStale = false, placeholder }: ViewerProps) {
+export function Viewer({ state, text = null, diagnostics, onRun, tabs = [], notice, isStale = false, unmarkedText = "", placeholder }: ViewerProps) {
   useEffect(watchTheme, []);
   const work = useRef<HTMLDivElement>(null);
   // On the document, so that the keys also work before anything has the focus.
@@ -56,10 +58,14 @@ export function Viewer({ state, text = null, diagnostics, onRun, tabs = [], noti
   return (
     <DebuggerContext.Provider value={state}>
       <div class={`dbg-work${isStale ? " is-stale" : ""}`} ref={work}>
-        <SourcePane text={text} {...(diagnostics ? { diagnostics } : {})} {...(onRun ? { onRun } : {})} />
+        <SourcePane text={text} unmarkedText={unmarkedText} {...(diagnostics ? { diagnostics } : {})} {...(onRun ? { onRun } : {})} />
         <section class="dbg-stage" aria-label="Devices">
           {notice}
-          {run === null ? placeholder : <><DeviceView /><CollectiveCaption /></>}
+          {run === null ? placeholder : isStale && run.steps.length === 0 ? (
+            <p class="dbg-empty">There is no recording of this program.</p>
+          ) : (
+            <><DeviceView /><CollectiveCaption /></>
+          )}
         </section>
         <section class="dbg-side" aria-label="Details">
           <Tabs tabs={allTabs} label="Details" selection={state.panel} />

@@ -40,7 +40,7 @@ export function arrayScene(layout: Layout, width: number, height: number, style:
 
 export function summaryNote(layout: Layout, parts: { cells: readonly SceneCell[]; isSummary: boolean }): string {
   if (!parts.isSummary) return "";
-  return `${withCommas(layout.nShards)} shards: each box stands for several neighbours`;
+  return `${withCommas(layout.nShards)} shards: each box stands for several neighbors`;
 }
 
 /** Whether one grid shows every shard: at most two dimensions are sharded. */

@@ -13,11 +13,13 @@ interface TextFieldProperties {
   readonly value: string;
   readonly help: string;
   readonly error: LabError | undefined;
+  /** Marked as invalid although the error is written at another field. */
+  readonly isMarked?: boolean;
   readonly onInput: (value: string) => void;
   readonly children?: ComponentChildren;
 }
 
-export function TextField({ id, label, value, help, error, onInput, children }: TextFieldProperties) {
+export function TextField({ id, label, value, help, error, isMarked = false, onInput, children }: TextFieldProperties) {
   return (
     <div class="field">
       <label for={id}>{label}</label>
@@ -31,7 +33,7 @@ export function TextField({ id, label, value, help, error, onInput, children }: 
         autocomplete="off"
         autocapitalize="off"
         spellcheck={false}
-        aria-invalid={error !== undefined}
+        aria-invalid={error !== undefined || isMarked}
         aria-describedby={`${id}-help${error ? ` ${id}-error` : ""}`}
         onInput={(event) => onInput(event.currentTarget.value)}
       />
@@ -45,7 +47,7 @@ export function TextField({ id, label, value, help, error, onInput, children }: 
 }
 
 /** The parts of an error; a syntax error shows the text with marks below the wrong place. */
-export function ErrorText({ id, error }: { id: string; error: LabError }) {
+function ErrorText({ id, error }: { id: string; error: LabError }) {
   const lines = error.where.split("\n");
   const marked = lines.length > 1 ? lines.slice(1).map((line) => line.slice(9)).join("\n") : null;
   return (

@@ -6,7 +6,7 @@ import { parseArray, type Layout, type Spec } from "../shared/mesh.ts";
 import { withCommas } from "../shared/python_text.ts";
 import { bytesText, devicesText, indexText } from "../shared/units.ts";
 import { arrayScene } from "./array_scene.ts";
-import { ArrayControls, ErrorText, MeshControls, TextField } from "./controls.tsx";
+import { ArrayControls, MeshControls, TextField } from "./controls.tsx";
 import type { Highlight } from "./draw_scene.ts";
 import { meshScene } from "./mesh_scene.ts";
 import { pythonCode } from "./python_code.ts";
@@ -14,7 +14,7 @@ import { ReshardStrip } from "./reshard_strip.tsx";
 import { SceneCanvas, forgetTextWidths } from "./scene_canvas.tsx";
 import type { SceneCell } from "./scene.ts";
 import { SpecBoard } from "./spec_board.tsx";
-import { computeView, readTexts, specText, summaryText, writeTexts, type ExplorerTexts, type ExplorerView } from "./state.ts";
+import { computeView, readTexts, specText, summaryText, writeTexts, type ExplorerTexts, type ExplorerView, type Field } from "./state.ts";
 import { useDarkTheme } from "./theme.ts";
 
 const EXAMPLES: readonly [string, ExplorerTexts][] = [
@@ -57,13 +57,12 @@ export function Explorer() {
         <header class="stage-head">
           <h1>Layout explorer</h1>
           <p class="summary" aria-live="polite">
-            {isInvalid ? "This layout is not valid; the last valid one is shown." : summaryText(layout)}
+            {isInvalid ? `The ${invalidFields(errors)} not valid; the last valid layout is shown.` : summaryText(layout)}
           </p>
         </header>
         <p class="board-hint">Drag a mesh axis onto an array dimension to shard it. <span class="muted">By keyboard: Tab to an axis, then the arrow keys.</span></p>
         <SpecBoard name="layout A" mesh={layout.mesh} shape={layout.shape} spec={layout.spec} dark={dark} onChange={(spec: Spec) => change({ spec: specText(spec) })} />
-        {errors.spec && <ErrorText id="board-error" error={errors.spec} />}
-        <Facts layout={layout} />
+        <Facts layout={layout} isStale={isInvalid} />
         <div class={`pictures${isInvalid ? " stale" : ""}`}>
           <figure class="picture">
             <figcaption>
@@ -108,7 +107,7 @@ export function Explorer() {
             ))}
           </select>
         </div>
-        <TextField id="array" label="Array" value={texts.array} help="Such as bf16[4096, 16384] or 4096x16384:bf16." error={errors.array} onInput={(array) => change({ array })}>
+        <TextField id="array" label="Array" value={texts.array} help="Such as bf16[4096, 16384] or 4096x16384:bf16." error={errors.array} isMarked={doesNotDivide(errors)} onInput={(array) => change({ array })}>
           <ArrayControls array={errors.array ? layout : parseArray(texts.array)} onChange={(array) => change({ array })} />
         </TextField>
         <TextField id="mesh" label="Mesh" value={texts.mesh} help="Name and size of each axis, such as data=2,model=4." error={errors.mesh} onInput={(mesh) => change({ mesh })}>
@@ -143,14 +142,28 @@ function pictureHeight(width: number): number {
   return Math.min(430, Math.max(250, width * 0.8));
 }
 
-function Facts({ layout }: { layout: Layout }) {
+const FIELD_NAMES: readonly [Field, string][] = [["array", "array"], ["mesh", "mesh"], ["spec", "spec"]];
+
+/** "array is", "array and spec are": the fields that say what is not valid. */
+function invalidFields(errors: ExplorerView["errors"]): string {
+  const names = FIELD_NAMES.filter(([field]) => errors[field]).map(([, name]) => name);
+  if (names.length === 1 && doesNotDivide(errors)) return "array and the spec do not fit together: the layout is";
+  return `${names.join(" and the ")} ${names.length === 1 ? "is" : "are"}`;
+}
+
+/** Whether the size of a dimension is at fault as much as the spec. */
+function doesNotDivide(errors: ExplorerView["errors"]): boolean {
+  return errors.spec?.code === "layout.indivisible" || errors.spec?.code === "layout.spec_too_long";
+}
+
+function Facts({ layout, isStale }: { layout: Layout; isStale: boolean }) {
   const facts: [string, string, string][] = [
     ["Per device", bytesText(layout.bytesPerDevice), `[${layout.shardShape.join(", ")}]`],
     ["Full array", bytesText(layout.arrayBytes), `${withCommas(layout.nShards)} shard${layout.nShards === 1 ? "" : "s"}`],
     ["On all devices", bytesText(layout.totalBytes), layout.nReplicas > 1 ? `${withCommas(layout.nReplicas)} copies of each shard` : "no copies"],
   ];
   return (
-    <dl class="facts">
+    <dl class={`facts${isStale ? " stale" : ""}`}>
       {facts.map(([name, value, detail]) => (
         <div key={name}>
           <dt>{name}</dt>
@@ -293,7 +306,7 @@ function shardCoordinates(layout: Layout, number: number): number[] {
 }
 
 function pointedText(layout: Layout, pointed: NonNullable<Pointed>): string {
-  const several = pointed.count > 1 ? ` This box stands for ${withCommas(pointed.count)} neighbours; the first is described.` : "";
+  const several = pointed.count > 1 ? ` This box stands for ${withCommas(pointed.count)} neighbors; the first is described.` : "";
   if (pointed.kind === "device") return `${sentences(deviceText(layout, pointed.id))}${several}`;
   const coordinates = shardCoordinates(layout, pointed.id);
   const index = indexText(layout.shardIndex(coordinates), layout.shape);

@@ -46,7 +46,7 @@ export function meshScene(layout: Layout, width: number, height: number, style: 
   const bottom = isWrapped
     ? addWrappedRow(layout, width, height - y, y, style, parts)
     : addPanels(layout, grid, width, height - y, y, style, parts);
-  const note = parts.isSummary ? `${withCommas(layout.nDevices)} devices: each box stands for several neighbours` : "";
+  const note = parts.isSummary ? `${withCommas(layout.nDevices)} devices: each box stands for several neighbors` : "";
   const { cells, texts, swatches } = parts;
   return { width, height: bottom, cells, texts, swatches, isHatched: layout.nReplicas > 1, note };
 }

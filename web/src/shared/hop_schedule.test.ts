@@ -23,7 +23,7 @@ test("every hop equals the one of the Python generator", () => {
   assert.ok(cases.length > 20);
   for (const item of cases) {
     const { schedule, pairs, hop, transfers } = item;
-    const one = collective({ schedule: schedule as Schedule, group_size: item.group_size, n_hops: item.n_hops, pairs: pairs as [number, number, number][] });
+    const one = collective({ schedule: schedule as Schedule, group_size: item.group_size, n_hops: item.n_hops, n_chunks: item.n_chunks, pairs: pairs as [number, number, number][] });
     assert.deepEqual(hopTransfers(one, hop).map((transfer) => transfer.join(" ")), transfers, `${schedule} of ${item.group_size}, hop ${hop}`);
   }
 });
@@ -66,6 +66,21 @@ for (const schedule of SCHEDULES.slice(0, 4)) {
     }
   });
 }
+
+test("an all-reduce of fewer elements than devices: the state after a hop follows from the transfers", () => {
+  for (const [size, chunks] of [[2, 1], [5, 1], [5, 3], [8, 1]] as const) {
+    const one = { ...ofSize("all_reduce", size), n_chunks: chunks };
+    const states = statesByHops(one, chunks);
+    states.forEach(({ operand }, hops) => {
+      for (let at = 0; at < size; at += 1) {
+        for (let chunk = 0; chunk < chunks; chunk += 1) {
+          assert.deepEqual(operandSlot(one, hops, at, chunk), operand[at]![chunk], `${size} devices, ${hops} hops, device ${at}, chunk ${chunk}`);
+        }
+      }
+    });
+    assert.ok(states.at(-1)!.operand.every((row) => row.every((slot) => slot.length === size)));
+  }
+});
 
 test("after the last hop of an all-reduce of 512 devices every chunk has all contributions", () => {
   const one = ofSize("all_reduce", 512);

@@ -31,6 +31,13 @@ export function hopTotal(collective: Collective): number {
   return scheduleOf(collective) === null ? 0 : collective.n_hops;
 }
 
+/** The number of chunks of an operand: an all-reduce of fewer elements than devices has one for each element. */
+export function chunkCount(collective: Collective): number {
+  if (collective.n_chunks !== undefined) return collective.n_chunks;
+  const schedule = scheduleOf(collective);
+  return schedule === "pairs" || schedule === "broadcast" || schedule === null ? 1 : collective.group_size;
+}
+
 /** The transfers of one hop in one group; the first hop is 1. */
 export function hopTransfers(collective: Collective, hop: number): Transfer[] {
   if (hop < 1 || hop > hopTotal(collective)) return [];
@@ -47,9 +54,14 @@ export function hopTransfers(collective: Collective, hop: number): Transfer[] {
     case "all_gather":
       return positions.map((at) => [at, (at + 1) % n, wrap(at - step, n), "copy"]);
     case "reduce_scatter":
-    case "all_reduce":
-      if (step < n - 1) return positions.map((at) => [at, (at + 1) % n, wrap(at - step - 1, n), "add"]);
-      return positions.map((at) => [at, (at + 1) % n, wrap(at - step + n - 1, n), "copy"]);
+    case "all_reduce": {
+      const isAdded = step < n - 1;
+      const behind = isAdded ? step + 1 : step - (n - 1);
+      const chunks = chunkCount(collective);
+      return positions
+        .map((at): Transfer => [at, (at + 1) % n, wrap(at - behind, n), isAdded ? "add" : "copy"])
+        .filter(([, , chunk]) => chunk < chunks);
+    }
     default:
       return [];
   }

@@ -7,7 +7,7 @@
 import { dtypeBytes, parseDtype, type Dtype } from "./dtype.ts";
 import { LabError } from "./lab_error.ts";
 import { unknownNameText } from "./nearest.ts";
-import { SPACE, isPrintable, repr, shortRepr, truncate, tupleText, withCommas } from "./python_text.ts";
+import { SPACE, isPrintable, repr, shortRepr, stripEnd, truncate, tupleText, withCommas } from "./python_text.ts";
 import { Scanner, syntaxError } from "./scanner.ts";
 import type { IndexRange } from "./units.ts";
 
@@ -381,6 +381,7 @@ export interface ArrayType {
 }
 
 const BRACKETED = new RegExp(`^([${SPACE}]*)([\\p{L}\\p{N}_<>]+)[${SPACE}]*(\\[[^\\]]*\\])[${SPACE}]*$`, "u");
+const UNCLOSED = new RegExp(`^[${SPACE}]*[\\p{L}\\p{N}_<>]+[${SPACE}]*\\[[^\\]]*$`, "u");
 
 /** Reads `4096x16384:bf16` or `bf16[4096,16384]`; the default dtype is float32. */
 export function parseArray(source: string): ArrayType {
@@ -389,6 +390,10 @@ export function parseArray(source: string): ArrayType {
     const start = bracketed[1]!.length;
     const shape = parseShape(bracketed[3]!);
     return { shape, dtype: parseMarkedDtype(source, start, start + bracketed[2]!.length) };
+  }
+  if (UNCLOSED.test(source)) {
+    const end = stripEnd(source).length;
+    throw syntaxError("']' is missing at the end.", source, end, end + 1, "array", ARRAY_EXAMPLE);
   }
   const colon = source.indexOf(":");
   if (colon < 0) return { shape: parseShape(source), dtype: parseDtype("float32") };

@@ -63,7 +63,7 @@ export function Predict({ title, level = 3, context, questions, explanation, onR
               <input type="text" class="code" required aria-label={question.prompt} placeholder={question.placeholder ?? ""} value={guesses.value[index]} onInput={(event) => setGuess(index, event.currentTarget.value)} />
             )}
             {isRevealed.value && (
-              <p class={isRight ? "predict-right" : "predict-wrong"}>{isRight ? "Right: " : "Not quite: "}<strong>{question.answer}</strong></p>
+              <p class={isRight ? "predict-right" : "predict-wrong"}>{isRight ? "Correct: " : "Not quite: "}<strong>{question.answer}</strong></p>
             )}
           </fieldset>
         );

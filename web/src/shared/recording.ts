@@ -58,6 +58,8 @@ export interface Collective {
   pairs?: [from: number, to: number, count: number][];
   hops?: Transfer[][];
   n_hops: number;
+  /** Chunks of the operand on one device; an element is never split. Earlier files have one for each device. */
+  n_chunks?: number;
   chunk_label: string;
   reads: number;
   writes: number;
@@ -126,6 +128,11 @@ export interface Recording {
   truncated: string | null;
   /** What the program printed. */
   output?: string;
+}
+
+/** The bytes that one device sends in a step; devices that wait forever have sent nothing. */
+export function sentBytes(step: Step): number {
+  return step.collective === null || step.waiting !== null ? 0 : step.collective.wire_bytes;
 }
 
 /** Return the device numbers of a set, such as "0-7,16". */
