@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import jax
 import pytest
+from jax.sharding import PartitionSpec as P
 
+import shardlab
 from shardlab.checks.check_codes import CODES
 from shardlab.errors import UnknownEdit
 from shardlab.recording.comparison import compare_recordings
@@ -218,6 +221,53 @@ def test_a_mesh_with_other_axes_leaves_the_program_on_its_own():
     recording = record_source(find_program("data_parallel").source, mesh="rows=4")
     assert recording.mesh == (("data", 4),)
     assert any("its own mesh" in note for note in recording.notes)
+
+
+EIGHT = """
+import jax, jax.numpy as jnp
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
+
+mesh = MESH
+
+@jax.jit
+def f(x):
+    return x * 2
+
+f(jax.device_put(jnp.arange(8.0), NamedSharding(mesh, P("data"))))
+"""
+
+
+@pytest.mark.parametrize(
+    "mesh",
+    [
+        'jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))',
+        'jax.make_mesh((8,), ("data",))',
+        'Mesh(jax.devices()[:8], ("data",))',
+    ],
+    ids=["Auto", "Explicit", "Mesh"],
+)
+def test_a_note_names_the_mesh_that_the_program_builds_and_the_one_used(mesh):
+    text = EIGHT.replace("MESH", mesh)
+    recording = record_source(text, mesh="data=4")
+    assert recording.mesh == (("data", 4),)
+    assert recording.program_mesh == (("data", 8),)
+    assert (
+        recording.notes[0]
+        == "The program builds the mesh data=8 and ran on the mesh given, data=4."
+    )
+    assert Recording.from_json(recording.to_json()).program_mesh == (("data", 8),)
+    for same in (None, "data=8"):
+        recording = record_source(text, mesh=same)
+        assert (recording.program_mesh, recording.notes) == ((), ())
+
+
+def test_record_of_a_function_notes_the_replaced_mesh():
+    mesh = jax.sharding.AbstractMesh((8,), ("data",))
+    total = jax.shard_map(
+        lambda x: jax.lax.psum(x, "data"), mesh=mesh, in_specs=P("data"), out_specs=P()
+    )
+    recording = shardlab.record(total, jax.numpy.arange(8.0), mesh="data=4")
+    assert (recording.mesh, recording.program_mesh) == ((("data", 4),), (("data", 8),))
 
 
 def test_a_jit_shows_the_partial_sums_before_the_compilers_all_reduce():

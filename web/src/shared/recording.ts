@@ -126,6 +126,8 @@ export interface Recording {
   truncated: string | null;
   /** What the program printed. */
   output?: string;
+  /** The mesh that the program builds, if it ran on another one of the same axes. */
+  program_mesh?: [name: string, size: number][];
 }
 
 /** Return the device numbers of a set, such as "0-7,16". */
