@@ -333,3 +333,26 @@ def test_a_decorated_shard_map_has_the_line_of_its_definition():
     lines = {step.op: step.line for step in recording.steps}
     assert lines["enter shard_map"] == lines["leave shard_map"] == 4
     assert lines["psum_invariant"] == 6
+
+
+BRANCH = """
+import jax, jax.numpy as jnp
+from jax import lax
+from jax.sharding import AxisType, PartitionSpec as P
+
+mesh = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Auto,))
+
+@jax.jit
+def f(x):
+    def body(x):
+        return lax.cond(x.sum() > -1, lambda x: lax.psum(x, "data"), lambda x: x * 4, x)
+    spec = P("data")
+    return jax.shard_map(body, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)(x)
+
+f(jnp.ones(8))
+"""
+
+
+def test_a_finding_about_a_call_of_the_text_names_the_parameter():
+    (finding,) = record_source(BRANCH, mesh="data=4").findings
+    assert "which devices take which branch depends on the values of 'x'" in finding.shows

@@ -129,6 +129,9 @@ def record_staged(
     on_equation: OnEquation | None = None,
 ) -> Recording:
     """Evaluate a staged call eagerly and record it."""
+    if len(call.names) == len(staged.names):
+        # The function of a captured call takes `*args`; findings name the person's parameters.
+        staged = dataclasses.replace(staged, names=call.names)
     chip = parse_hardware(hardware or DEFAULT_HARDWARE)
     sizes = _mesh_sizes(staged)
     recorder = Recorder(
