@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import jax
 import pytest
+from jax.sharding import PartitionSpec as P
 
+import shardlab
 from shardlab.checks.check_codes import CODES
 from shardlab.errors import UnknownEdit
 from shardlab.recording.comparison import compare_recordings
@@ -220,6 +223,53 @@ def test_a_mesh_with_other_axes_leaves_the_program_on_its_own():
     assert any("its own mesh" in note for note in recording.notes)
 
 
+EIGHT = """
+import jax, jax.numpy as jnp
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
+
+mesh = MESH
+
+@jax.jit
+def f(x):
+    return x * 2
+
+f(jax.device_put(jnp.arange(8.0), NamedSharding(mesh, P("data"))))
+"""
+
+
+@pytest.mark.parametrize(
+    "mesh",
+    [
+        'jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))',
+        'jax.make_mesh((8,), ("data",))',
+        'Mesh(jax.devices()[:8], ("data",))',
+    ],
+    ids=["Auto", "Explicit", "Mesh"],
+)
+def test_a_note_names_the_mesh_that_the_program_builds_and_the_one_used(mesh):
+    text = EIGHT.replace("MESH", mesh)
+    recording = record_source(text, mesh="data=4")
+    assert recording.mesh == (("data", 4),)
+    assert recording.program_mesh == (("data", 8),)
+    assert (
+        recording.notes[0]
+        == "The program builds the mesh data=8 and ran on the mesh given, data=4."
+    )
+    assert Recording.from_json(recording.to_json()).program_mesh == (("data", 8),)
+    for same in (None, "data=8"):
+        recording = record_source(text, mesh=same)
+        assert (recording.program_mesh, recording.notes) == ((), ())
+
+
+def test_record_of_a_function_notes_the_replaced_mesh():
+    mesh = jax.sharding.AbstractMesh((8,), ("data",))
+    total = jax.shard_map(
+        lambda x: jax.lax.psum(x, "data"), mesh=mesh, in_specs=P("data"), out_specs=P()
+    )
+    recording = shardlab.record(total, jax.numpy.arange(8.0), mesh="data=4")
+    assert (recording.mesh, recording.program_mesh) == ((("data", 4),), (("data", 8),))
+
+
 def test_a_jit_shows_the_partial_sums_before_the_compilers_all_reduce():
     recording = record_gallery("jit_with_shardings")
     assert [step.op for step in recording.steps] == [
@@ -283,3 +333,26 @@ def test_a_decorated_shard_map_has_the_line_of_its_definition():
     lines = {step.op: step.line for step in recording.steps}
     assert lines["enter shard_map"] == lines["leave shard_map"] == 4
     assert lines["psum_invariant"] == 6
+
+
+BRANCH = """
+import jax, jax.numpy as jnp
+from jax import lax
+from jax.sharding import AxisType, PartitionSpec as P
+
+mesh = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Auto,))
+
+@jax.jit
+def f(x):
+    def body(x):
+        return lax.cond(x.sum() > -1, lambda x: lax.psum(x, "data"), lambda x: x * 4, x)
+    spec = P("data")
+    return jax.shard_map(body, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)(x)
+
+f(jnp.ones(8))
+"""
+
+
+def test_a_finding_about_a_call_of_the_text_names_the_parameter():
+    (finding,) = record_source(BRANCH, mesh="data=4").findings
+    assert "which devices take which branch depends on the values of 'x'" in finding.shows

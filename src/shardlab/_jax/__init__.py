@@ -236,6 +236,11 @@ def context_mesh() -> Any:
     return None
 
 
+def is_outside_of_trace() -> bool:
+    """Return whether no jit, grad or shard_map is being traced, so that `jax.set_mesh` works."""
+    return bool(core.trace_state_clean())
+
+
 class VirtualAbstractDevice(mesh_lib.AbstractDevice):  # type: ignore[misc]  # JAX is Any to mypy
     """The device that an AbstractMesh of virtual devices names; prints as that of a real CPU mesh.
 

@@ -123,7 +123,9 @@ def _replace_in_make_mesh(original: Any, replacement: ReplaceMesh) -> Any:
     ) -> Any:
         requested = mesh_lib.AbstractMesh(tuple(sizes), tuple(axis_names))
         # `devices` is dropped: there may be too few or too many of them for the new sizes.
-        return original(replacement(requested).axis_sizes, axis_names, axis_types, **options)
+        mesh = original(replacement(requested).axis_sizes, axis_names, axis_types, **options)
+        # Once more, with the axis types: which ones are the default depends on the version of JAX.
+        return replacement(mesh)
 
     return make_mesh
 

@@ -30,11 +30,16 @@ from shardlab.recording.chosen_call import FILE_NAME, choose_call
 from shardlab.recording.edits import allow_unchecked, apply_edit
 from shardlab.recording.printed_output import PrintedOutput
 from shardlab.recording.program_sources import ProgramSources
-from shardlab.recording.record_program import MAX_STEPS, ProgramCall, record_call
+from shardlab.recording.record_program import (
+    MAX_STEPS,
+    ProgramCall,
+    note_replaced_mesh,
+    record_call,
+)
 from shardlab.recording.recording import Recording, SourceFile
 from shardlab.recording.step_records import RecordedFinding, RecordingFailure
 from shardlab.sharding.mesh import Mesh, MeshSizes, parse_mesh
-from shardlab.simulator.retarget import retarget_programs
+from shardlab.simulator.retarget import observe_program_meshes, retarget_programs
 from shardlab.simulator.script_programs import ScriptRun, observe_programs
 from shardlab.simulator.simulated_mode import simulated
 from shardlab.tracing.observation import Observation, ProgramPattern
@@ -114,7 +119,7 @@ def _load_and_record(request: SourceRequest, output: PrintedOutput) -> Recording
     n_devices = max(request.mesh.n_devices if request.mesh else 0, _MIN_DEVICES)
     script_run = ScriptRun()
     notes: list[str] = []
-    with simulated(n_devices), _restored_main():
+    with simulated(n_devices), _restored_main(), observe_program_meshes() as program_meshes:
         with output.capture():
             loaded = _execute(request, script_run, notes, output)
         call = loaded.call
@@ -123,6 +128,8 @@ def _load_and_record(request: SourceRequest, output: PrintedOutput) -> Recording
         # A call that the text made itself has printed already.
         with output.capture(is_repeated=call.is_captured), loaded.context_mesh():
             recording = _record_on_mesh(call, request, notes)
+    if request.mesh is not None and dict(recording.mesh) == dict(request.mesh.shape):
+        recording = note_replaced_mesh(recording, program_meshes)
     return dataclasses.replace(recording, notes=(*recording.notes, *notes))
 
 

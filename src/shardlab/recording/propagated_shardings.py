@@ -378,8 +378,11 @@ def _insert_collectives(
         for i in traced
     ]
     try:
-        jitted = jax.jit(run_equation, out_shardings=[place(entries) for entries in results])
-        explicit = explicit_equation(jitted.lower(*shapes))
+        # The shardings that the compiler returns have Auto axes: JAX rejects them within the mesh
+        # of a program with Explicit axes.
+        with jax.set_mesh(None):
+            jitted = jax.jit(run_equation, out_shardings=[place(entries) for entries in results])
+            explicit = explicit_equation(jitted.lower(*shapes))
     except Exception:
         return ExplicitEquation()  # an operation that cannot be lowered alone has no collectives
     # Operands of the lowered function are numbered without literals.

@@ -25,10 +25,11 @@ from shardlab.recording.recorder import OnEquation, Recorder
 from shardlab.recording.recording import NamedValue, Recording
 from shardlab.recording.residuals import find_residuals
 from shardlab.recording.step_records import RecordingFailure
-from shardlab.sharding.mesh import MeshSizes
+from shardlab.sharding.mesh import MeshSizes, mesh_text
 from shardlab.simulator.interpreter.evaluate import evaluate_jaxpr
 from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
 from shardlab.simulator.interpreter.step_observer import observe_steps
+from shardlab.simulator.retarget import observe_program_meshes
 from shardlab.tracing.observation import Observation
 from shardlab.tracing.rejected_programs import find_rejection, full_tracebacks
 from shardlab.tracing.stage import StagedProgram, program_name, stage_program
@@ -77,14 +78,33 @@ def record(
     """
     call = ProgramCall(function=f, args=args, mesh=mesh, title=program_name(f))
     try:
-        with full_tracebacks():
+        with full_tracebacks(), observe_program_meshes() as program_meshes:
             staged = stage_program(f, args, mesh)
     except Exception as error:
         pattern = find_rejection(error, f)
         if pattern is not None:
             raise_if_rejected(Observation(program=call.title, mesh=(), patterns=(pattern,)))
         raise
-    return record_staged(staged, call, hardware=hardware, max_steps=max_steps, findings=findings)
+    recording = record_staged(
+        staged, call, hardware=hardware, max_steps=max_steps, findings=findings
+    )
+    return note_replaced_mesh(recording, program_meshes)
+
+
+def note_replaced_mesh(recording: Recording, program_meshes: Sequence[Any]) -> Recording:
+    """Return the recording with the mesh that the program builds, if it ran on another one."""
+    used = dict(recording.mesh)
+    for program_mesh in program_meshes:
+        sizes = dict(program_mesh.shape)
+        if used and sizes.keys() == used.keys() and sizes != used:
+            note = (
+                f"The program builds the mesh {mesh_text(sizes.items())} and ran on the mesh "
+                f"given, {mesh_text(recording.mesh)}."
+            )
+            return dataclasses.replace(
+                recording, program_mesh=tuple(sizes.items()), notes=(note, *recording.notes)
+            )
+    return recording
 
 
 def record_call(
@@ -109,6 +129,9 @@ def record_staged(
     on_equation: OnEquation | None = None,
 ) -> Recording:
     """Evaluate a staged call eagerly and record it."""
+    if len(call.names) == len(staged.names):
+        # The function of a captured call takes `*args`; findings name the person's parameters.
+        staged = dataclasses.replace(staged, names=call.names)
     chip = parse_hardware(hardware or DEFAULT_HARDWARE)
     sizes = _mesh_sizes(staged)
     recorder = Recorder(

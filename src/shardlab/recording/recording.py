@@ -68,6 +68,8 @@ class Recording:
     notes: tuple[str, ...] = ()
     truncated: str | None = None
     output: str = ""  # what the program printed
+    # The mesh that the program builds, if it ran on another one of the same axes; else empty.
+    program_mesh: MeshSizes = ()
     shardlab: str = ""
     jax: str = ""
 
@@ -116,6 +118,7 @@ class Recording:
             "notes": list(self.notes),
             "truncated": self.truncated,
             "output": self.output,
+            "program_mesh": [[name, size] for name, size in self.program_mesh],
         }
 
     @classmethod
@@ -144,7 +147,7 @@ class Recording:
         failure = data["failure"]
         return cls(
             title=data["title"],
-            mesh=tuple((str(name), int(size)) for name, size in data["mesh"]),
+            mesh=_parse_sizes(data["mesh"]),
             steps=tuple(map(Step.from_json, data["steps"])),
             values=tuple(map(RecordedValue.from_json, data["values"])),
             sources=tuple(SourceFile(**source) for source in data["sources"]),
@@ -158,6 +161,7 @@ class Recording:
             notes=tuple(data["notes"]),
             truncated=data["truncated"],
             output=str(data.get("output", "")),  # files of earlier versions have none
+            program_mesh=_parse_sizes(data.get("program_mesh", ())),
             shardlab=data["shardlab"],
             jax=data["jax"],
         )
@@ -196,6 +200,10 @@ class Recording:
         from shardlab.recording.perfetto import perfetto_trace
 
         return perfetto_trace(self)
+
+
+def _parse_sizes(pairs: Any) -> MeshSizes:
+    return tuple((str(name), int(size)) for name, size in pairs)
 
 
 def load_recording(path: str | Path) -> Recording:

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 from jax.sharding import AbstractMesh, AxisType, Mesh
 
+from shardlab import _jax
 from shardlab._jax.mesh_replacement import ReplaceMesh, replace_mesh, replace_meshes
 from shardlab.errors import MeshAxesMismatch, Unsupported
 from shardlab.sharding.mesh import mesh_text, parse_mesh
@@ -37,6 +38,26 @@ def retarget_programs(mesh: Any, *, n_devices: int | None = None) -> Iterator[Me
         replace_meshes(_mesh_replacer(target)),
     ):
         yield target
+
+
+_observed_meshes: list[list[Any]] = []
+
+
+@contextlib.contextmanager
+def observe_program_meshes() -> Iterator[list[Any]]:
+    """Collect the meshes that programs ask for within this block and that are replaced."""
+    program_meshes: list[Any] = []
+    _observed_meshes.append(program_meshes)
+    try:
+        yield program_meshes
+    finally:
+        # By identity: two lists of meshes may be equal.
+        _observed_meshes[:] = [item for item in _observed_meshes if item is not program_meshes]
+
+
+def has_explicit_axes(mesh: Any) -> bool:
+    """Return whether a mesh has an axis of type Explicit, the default of `jax.make_mesh`."""
+    return AxisType.Explicit in mesh.axis_types
 
 
 def mesh_with_axis_types(mesh: Any, program_meshes: Iterable[Any]) -> Any:
@@ -86,21 +107,37 @@ def _mesh_replacer(target: Mesh) -> ReplaceMesh:
     sizes = dict(target.shape)
 
     def replace_program_mesh(program_mesh: Any, *, is_typed: bool = False) -> Any:
+        for program_meshes in _observed_meshes:
+            program_meshes.append(program_mesh)
         if set(program_mesh.axis_names) != set(sizes):
             raise _axes_mismatch(program_mesh, target)
+        if has_explicit_axes(program_mesh):
+            _leave_auto_context(target)
         is_same = dict(program_mesh.shape) == sizes
         # A real mesh is replaced also if its sizes match: its devices cannot be simulated.
         if is_same and isinstance(program_mesh, Mesh) and is_virtual(program_mesh):
             return program_mesh
         # Explicit: earlier array types already hold the old mesh, unless the context is Explicit
         # too, and then they come from the context mesh, which has been replaced.
-        in_types = is_typed and _is_explicit(program_mesh)
-        if in_types and not is_same and not _is_explicit(jax.sharding.get_abstract_mesh()):
+        in_types = is_typed and has_explicit_axes(program_mesh)
+        if in_types and not is_same and not has_explicit_axes(jax.sharding.get_abstract_mesh()):
             reason = "its axes are Explicit, so it is part of the types of arrays"
             raise _cannot_replace(reason, program_mesh, target)
         return virtual_mesh(_resize_mesh(program_mesh, sizes))
 
     return replace_program_mesh
+
+
+def _leave_auto_context(target: Mesh) -> None:
+    """Unset the mesh in context if it is `target` with Auto axes.
+
+    The program has a mesh of its own with Explicit axes, and JAX rejects an operation on its arrays
+    within another mesh, one with Auto axes included. Without a mesh in context it accepts them.
+    """
+    if has_explicit_axes(target) or jax.sharding.get_abstract_mesh() != target.abstract_mesh:
+        return
+    if _jax.is_outside_of_trace():  # within one, the mesh in context cannot change
+        jax.set_mesh(None)
 
 
 def _resize_mesh(program_mesh: Any, sizes: dict[str, int]) -> AbstractMesh:
@@ -136,7 +173,3 @@ def _describe_replacement(program_mesh: Any, target: Mesh) -> str:
     return (
         f"mesh {target_text} in place of the program's own {mesh_text(program_mesh.shape.items())}"
     )
-
-
-def _is_explicit(mesh: Any) -> bool:
-    return AxisType.Explicit in mesh.axis_types

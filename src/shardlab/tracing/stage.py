@@ -24,8 +24,10 @@ from shardlab.sharding.mesh import MeshSizes
 from shardlab.sharding.shape import parse_array
 from shardlab.simulator.retarget import (
     check_mesh_axes_match,
+    has_explicit_axes,
     mesh_with_axis_types,
     move_arguments,
+    observe_program_meshes,
     retarget_programs,
 )
 from shardlab.simulator.simulated_mode import is_active, simulated
@@ -197,7 +199,7 @@ def stage_program(f: Callable[..., Any], args: Sequence[Any], mesh: Any = None) 
     args = [jax.tree.map(_drop_real_devices, arg) for arg in args]
     if mesh is None or isinstance(mesh, (Mesh, AbstractMesh)):
         return _trace_on_mesh(f, args, mesh)
-    staged = _trace_on_mesh(f, args, mesh_with_axis_types(mesh, _argument_meshes(args)))
+    staged = _trace_with_axis_types(f, args, mesh)
     axis_order = next((m.axis_names for m in staged.meshes if not m.empty), ())
     sizes = dict(staged.sizes)
     if axis_order == tuple(sizes) or set(axis_order) != set(sizes):
@@ -206,6 +208,32 @@ def stage_program(f: Callable[..., Any], args: Sequence[Any], mesh: Any = None) 
     # program's own mesh, arrays would be resharded between the two.
     reordered = {name: sizes[name] for name in axis_order}
     return _trace_on_mesh(f, args, mesh_with_axis_types(reordered, [staged.mesh]))
+
+
+def _trace_with_axis_types(f: Callable[..., Any], args: Sequence[Any], mesh: Any) -> StagedProgram:
+    """Trace on a mesh that is given as text, with the axis types of the program's own mesh.
+
+    That is the mesh of an argument, or one that the program uses within. The latter is not known
+    before the program is traced, and JAX rejects an operation on an array of a mesh with Explicit
+    axes within a mesh with Auto axes. Such a program is traced again, on Explicit axes.
+    """
+    typed_mesh = mesh_with_axis_types(mesh, _argument_meshes(args))
+    is_typed = isinstance(typed_mesh, AbstractMesh) and has_explicit_axes(typed_mesh)
+    staged = None
+    with observe_program_meshes() as program_meshes:
+        try:
+            staged = _trace_on_mesh(f, args, typed_mesh)
+        except Exception:
+            if is_typed or not any(map(has_explicit_axes, program_meshes)):
+                raise
+    explicit_meshes = [] if is_typed else list(filter(has_explicit_axes, program_meshes))
+    if staged is None:
+        return _trace_on_mesh(f, args, mesh_with_axis_types(mesh, explicit_meshes))
+    if explicit_meshes:
+        # A program that also has a mesh with Auto axes may be accepted only there.
+        with contextlib.suppress(Exception):
+            return _trace_on_mesh(f, args, mesh_with_axis_types(mesh, explicit_meshes))
+    return staged
 
 
 def _trace_on_mesh(f: Callable[..., Any], args: Sequence[Any], mesh: Any) -> StagedProgram:

@@ -45,6 +45,14 @@ export function functionNames(source: string): string[] {
   return [...new Set(names)].filter((name) => !name.endsWith("_args"));
 }
 
+/** Say which mesh a recording is on if that is not the one requested, or not the one that the program builds; else "". */
+export function meshNotice(recording: Pick<Recording, "mesh" | "program_mesh">, requested: string): string {
+  const mesh = meshText(recording.mesh);
+  if (requested !== mesh) return `The program builds its own mesh ${mesh}; the mesh field was not used.`;
+  const built = recording.program_mesh ?? [];
+  return built.length > 0 ? `The program builds the mesh ${meshText(built)}; it ran on ${mesh}, the mesh in the field.` : "";
+}
+
 export class LabState {
   readonly viewer = new DebuggerState();
   readonly text = signal("");
@@ -255,7 +263,7 @@ export class LabState {
       if (this.opening === "collective" && first !== undefined) this.viewer.goTo(first, 0);
       this.opening = null;
       this.recordingId.value = id;
-      this.meshNote.value = recording.steps.length > 0 && requested !== mesh ? `The program builds its own mesh ${mesh}; the mesh field was not used.` : "";
+      this.meshNote.value = recording.steps.length > 0 ? meshNotice(recording, requested) : "";
       // A mesh that was changed during the run is for the next one.
       if (requestedMesh === undefined || this.mesh.value === requestedMesh) this.mesh.value = mesh;
       if (recording.hardware !== null) this.hardware.value = recording.hardware;

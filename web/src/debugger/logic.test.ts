@@ -9,7 +9,7 @@ import { coordinateText, deviceCoordinates, meshGrid, parseMesh, placeDevice } f
 import { matrixCells } from "./holdings_matrix.ts";
 import { loopPlaces } from "./tile_layout.ts";
 import { nearestStop, nextPosition, previousPosition, stepRuns, stopSteps } from "./navigation.ts";
-import { functionNames } from "./lab_state.ts";
+import { functionNames, meshNotice } from "./lab_state.ts";
 import { observeRun } from "./observations.ts";
 import { encodeFloats, fixtureRecording } from "./recording_fixture.ts";
 import { tileLayout } from "./tile_layout.ts";
@@ -32,6 +32,17 @@ test("a slice fixes the leading dimensions", () => {
 test("differing cells ignore equal NaN and mark each other number", () => {
   const grid = (numbers: number[]) => ({ rows: 1, columns: numbers.length, numbers });
   assert.deepEqual(differingCells([grid([1, NaN, 3]), grid([1, NaN, 4]), grid([0, NaN, 3])]), [true, false, true]);
+});
+
+test("a notice names the mesh that was used and the one that the program builds", () => {
+  const mesh: [string, number][] = [["data", 4]];
+  assert.equal(meshNotice({ mesh }, "data=4"), "");
+  assert.equal(meshNotice({ mesh, program_mesh: [] }, "data=4"), "");
+  assert.equal(
+    meshNotice({ mesh, program_mesh: [["data", 8]] }, "data=4"),
+    "The program builds the mesh data=8; it ran on data=4, the mesh in the field.",
+  );
+  assert.equal(meshNotice({ mesh }, "rows=2"), "The program builds its own mesh data=4; the mesh field was not used.");
 });
 
 test("device sets are ranges", () => {

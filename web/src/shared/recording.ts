@@ -128,6 +128,8 @@ export interface Recording {
   truncated: string | null;
   /** What the program printed. */
   output?: string;
+  /** The mesh that the program builds, if it ran on another one of the same axes. */
+  program_mesh?: [name: string, size: number][];
 }
 
 /** The bytes that one device sends in a step; devices that wait forever have sent nothing. */
