@@ -380,7 +380,8 @@ def test_a_strategy_is_text(name):
         (
             "zero1",
             "model=8",
-            "name an axis data, dp, batch, fsdp, fsdp_transpose, zero, expert, experts, ep, sequence, context or sp",
+            "name an axis data, dp, batch, fsdp, fsdp_transpose, zero, expert, experts, ep, "
+            "sequence, context or sp",
         ),
         ("dp", "model=8", "name an axis data"),
     ],

@@ -44,7 +44,7 @@ _options = add_options(
         "--strategy",
         metavar="NAME",
         shell_complete=complete_strategy,
-        help="Its strategy, such as fsdp.",
+        help="Its strategy, such as fsdp; by default, that of its axis names.",
     ),
     click.option("--rules", metavar="FILE", help="Its specs, by rules in a TOML file."),
     click.option(
@@ -58,7 +58,7 @@ _options = add_options(
         "--to-strategy",
         metavar="NAME",
         shell_complete=complete_strategy,
-        help="Its strategy, such as tensor.",
+        help="Its strategy, such as tensor; by default, that of its axis names.",
     ),
     click.option("--to-rules", metavar="FILE", help="Its specs, by rules in a TOML file."),
     click.option(

@@ -17,12 +17,13 @@ from typing import Any
 
 from shardlab.errors import LayoutMismatch
 from shardlab.hardware.chips import Hardware, parse_hardware
+from shardlab.planner.configs.run_config import strategy_of_mesh
 from shardlab.planner.make_plan import plan
 from shardlab.planner.plan import Plan, PlanRow
 from shardlab.planner.weight_transfer_time import TransferTime, estimate_transfer_time
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.sharding.layout import layout
-from shardlab.sharding.mesh import Mesh
+from shardlab.sharding.mesh import Mesh, parse_mesh
 from shardlab.sharding.transfer import Transfer, separate_mesh, transfer
 
 
@@ -154,8 +155,15 @@ def transfer_weights(
 
     Devices with the same id are the same device: both meshes start at device 0, unless
     `is_separate` puts the destination after the devices of the source. `dtype` is the dtype that is
-    sent; the default is that of the model. `memory_limit` is in bytes per device.
+    sent; the default is that of the model. `memory_limit` is in bytes per device. Without strategy
+    and rules the names of the mesh axes decide, so `fsdp=64` is sharded with fsdp.
     """
+    # The names of the mesh axes are the strategy if nothing else says how weights are sharded:
+    # replicated weights would need no transfer, and nobody trains them so by intention.
+    if strategy is None and rules is None:
+        strategy = strategy_of_mesh(parse_mesh(mesh))
+    if to_strategy is None and to_rules is None:
+        to_strategy = strategy_of_mesh(parse_mesh(to_mesh))
     source = plan(model, mesh, strategy=strategy, rules=rules, stack=stack)
     target = plan(model, to_mesh, strategy=to_strategy, rules=to_rules, stack=stack)
     source_mesh, target_mesh = Mesh(source.mesh), Mesh(target.mesh)
