@@ -91,6 +91,12 @@ def test_the_expected_time_ranks_then_the_communication_then_bytes():
     ]
 
 
+def test_overlapped_communication_that_slows_compute_is_the_cause_and_no_pipeline():
+    best, slowed = (replace(step(8, fsdp=seconds), overlap_loss=0.5) for seconds in (1, 4))
+    ranked, _ = rank_candidates([candidate({"a": 2}, best), candidate({"b": 2}, slowed)])
+    assert ranked[1].reason == "1.2x slower: overlapped communication over fsdp slows compute"
+
+
 def test_exposed_communication_outweighs_shorter_compute():
     # llama3-8b on 16 v5e: fsdp before tensor, as the scaling book advises
     ranked, _ = rank_candidates(

@@ -96,6 +96,11 @@ class StepTime:
             if not collective.is_overlapped
         )
 
+    @property
+    def slowed_seconds(self) -> float:
+        """What compute and overlapped communication lose because both run at the same time."""
+        return self.overlap_loss * min(self.busy_seconds, self.overlapped_seconds)
+
     @cached_property
     def expected(self) -> float:
         """The step time: compute with overlapped communication, exposed communication, waiting."""

@@ -166,6 +166,7 @@ def _slower_cause(step: StepTime, best: StepTime) -> str:
         "bubble": step.bubble_seconds - best.bubble_seconds,
         "busy": step.busy_seconds - best.busy_seconds,
         "not overlapped": _not_overlapped_seconds(step) - _not_overlapped_seconds(best),
+        "slowed": step.slowed_seconds - best.slowed_seconds,
         "exposed": step.exposed_seconds - best.exposed_seconds,
     }
     largest = max(growth, key=lambda part: growth[part])
@@ -173,6 +174,9 @@ def _slower_cause(step: StepTime, best: StepTime) -> str:
         return "pipeline stages wait for each other"
     if largest == "exposed":
         return f"exposed communication over {_largest_axes(step.by_axis(is_overlapped=False))}"
+    if largest == "slowed":
+        axes = _largest_axes(step.by_axis(is_overlapped=True))
+        return f"overlapped communication over {axes} slows compute"
     if largest == "not overlapped":
         return (
             f"communication over {_largest_axes(step.by_axis(is_overlapped=True))} exceeds compute"

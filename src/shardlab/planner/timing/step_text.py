@@ -56,7 +56,7 @@ def step_parts(step: StepTime) -> Iterator[tuple[str, float, str]]:
     yield from sorted(parts, key=lambda part: -part[1])
     hidden = min(step.busy_seconds, step.overlapped_seconds)
     if step.overlapped_seconds:
-        yield "slowed by overlapped communication", step.overlap_loss * hidden, "network"
+        yield "slowed by overlapped communication", step.slowed_seconds, "network"
         yield "communication beyond compute", step.overlapped_seconds - hidden, "network"
     for axes, seconds in step.by_axis(is_overlapped=False).items():
         yield f"exposed communication over {axes.replace(',', '+')}", seconds, "network"
