@@ -81,7 +81,7 @@ Not comparable, and in none of the figures:
 H100 with eight GPUs per node, beside the NCCL model of AutoParallel (meta-pytorch/autoparallel),
 which was fitted to nccl-tests: 1 MiB to 1 GiB, groups of full nodes. Both models have NCCL's tuning
 constants, and ours takes the measured shares of bandwidth from AutoParallel too: this shows that
-NCCL's choices are reproduced; it is no independent measurement. Ratio is ours / AutoParallel's.
+NCCL's choices are reproduced; it is not an independent measurement. Ratio is ours / AutoParallel's.
 Goal: within 15 % for all-gather, reduce-scatter (`psum_scatter`) and all-reduce (`psum`).
 
 | operation | nodes | mean ratio | worst ratio | mean error |

@@ -94,17 +94,18 @@ def record(
 def note_replaced_mesh(recording: Recording, program_meshes: Sequence[Any]) -> Recording:
     """Return the recording with the mesh that the program builds, if it ran on another one."""
     used = dict(recording.mesh)
-    for program_mesh in program_meshes:
-        sizes = dict(program_mesh.shape)
-        if used and sizes.keys() == used.keys() and sizes != used:
-            note = (
-                f"The program builds the mesh {mesh_text(sizes.items())} and ran on the mesh "
-                f"given, {mesh_text(recording.mesh)}."
-            )
-            return dataclasses.replace(
-                recording, program_mesh=tuple(sizes.items()), notes=(note, *recording.notes)
-            )
-    return recording
+    same_axes = (dict(mesh.shape) for mesh in program_meshes if set(mesh.axis_names) == set(used))
+    # Only the first is the program's own: the comparison with one device runs it again later.
+    sizes = next(same_axes, used)
+    if sizes == used:
+        return recording
+    note = (
+        f"The program builds the mesh {mesh_text(sizes.items())} and ran on the mesh "
+        f"given, {mesh_text(recording.mesh)}."
+    )
+    return dataclasses.replace(
+        recording, program_mesh=tuple(sizes.items()), notes=(note, *recording.notes)
+    )
 
 
 def record_call(
