@@ -24,6 +24,7 @@ from jax.sharding import PartitionSpec as P
 from benchmarks.tpu_memory.setups import MODELS, MemorySetup
 
 BATCH_AXES = ("data", "fsdp")
+WEIGHT_AXES = ("fsdp", "context")  # as MaxText and torchtitan shard weights
 _DOT_NAMES = ("query_proj", "key_proj", "value_proj", "out_proj", "mlpwi_0", "mlpwi_1", "mlpwo")
 _BLOCK = 512  # of the attention kernel, as in MaxText's recipes
 Params = dict[str, Any]
@@ -86,18 +87,18 @@ def _parameter_shapes(setup: MemorySetup) -> dict[str, tuple[int, ...]]:
 
 def _parameter_specs() -> dict[str, P]:
     return {
-        "embedding": P("tensor", "fsdp"),
-        "query": P(None, "fsdp", "tensor"),
-        "key": P(None, "fsdp", "tensor"),
-        "value": P(None, "fsdp", "tensor"),
-        "out": P(None, "tensor", None, "fsdp"),
-        "gate": P(None, "fsdp", "tensor"),
-        "up": P(None, "fsdp", "tensor"),
-        "down": P(None, "tensor", "fsdp"),
+        "embedding": P("tensor", WEIGHT_AXES),
+        "query": P(None, WEIGHT_AXES, "tensor"),
+        "key": P(None, WEIGHT_AXES, "tensor"),
+        "value": P(None, WEIGHT_AXES, "tensor"),
+        "out": P(None, "tensor", None, WEIGHT_AXES),
+        "gate": P(None, WEIGHT_AXES, "tensor"),
+        "up": P(None, WEIGHT_AXES, "tensor"),
+        "down": P(None, "tensor", WEIGHT_AXES),
         "attention_norm": P(),
         "mlp_norm": P(),
         "final_norm": P(),
-        "logits": P("fsdp", "tensor"),
+        "logits": P(WEIGHT_AXES, "tensor"),
     }
 
 

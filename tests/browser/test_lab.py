@@ -127,7 +127,9 @@ def test_links_open_the_lab_at_a_collective_and_at_break_it(open_visit):
     visit = open_visit()
     page = visit.open("/")
     page.get_by_role("link", name=re.compile("Step through a psum.*Partial sums", re.S)).click()
-    expect(page.locator(".dbg-step-text")).to_contain_text("psum over data, line 16, before")
+    expect(page.locator(".dbg-step-text")).to_contain_text(
+        "psum over data (pmean = psum / 4), line 16, before"
+    )
     page = visit.open("/")
     page.get_by_role("link", name=re.compile("Break it")).click()
     expect(page.get_by_role("tab", name="Break it")).to_have_attribute("aria-selected", "true")
