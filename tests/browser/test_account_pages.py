@@ -144,7 +144,7 @@ def test_a_password_that_an_admin_set_is_changed_first(open_visit, accounts_serv
     page = visit.open("/sign-in?next=/classes")
     sign_in(page, name, password)
     expect(page).to_have_url(f"{accounts_server.url}/account")
-    expect(page.get_by_role("alert").first).to_contain_text("Choose one of your own")
+    expect(page.get_by_role("alert").first).to_contain_text("Choose your own")
     expect(page.get_by_role("heading", level=2)).to_have_text(
         ["Password"]
     )  # nothing else works yet

@@ -116,7 +116,7 @@ def total(x):
 
 
 step = jax.shard_map(total, in_specs=P("data"), out_specs=P())
-example_args = ("f32[512,4]",)
+example_args = ("f32[512,512]",)
 """
 
 
@@ -174,9 +174,9 @@ def test_the_device_in_focus_is_chosen_by_keyboard_and_by_the_matrix(open_visit,
     expect(focus).to_contain_text("Device 0")
     matrix = page.get_by_role("img", name="64 by 64")
     side = matrix.bounding_box()["height"]
-    matrix.hover(position={"x": side / 2, "y": side * 40.5 / 64})
+    matrix.hover(position={"x": side * 32.5 / 64, "y": side * 40.5 / 64})
     expect(page.locator(".dbg-lens")).to_contain_text("device 40, chunk 32: only its own share")
-    matrix.click(position={"x": side / 2, "y": side * 40.5 / 64})
+    matrix.click(position={"x": side * 32.5 / 64, "y": side * 40.5 / 64})
     expect(focus).to_contain_text("Device 40")
     assert visit.find_accessibility_faults() == []
     visit.check()

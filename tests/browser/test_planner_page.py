@@ -31,7 +31,7 @@ def verdict_is(page, text):
 
 def test_a_slider_changes_the_plan(open_visit):
     visit, page = open_planner(open_visit)
-    verdict_is(page, "fits: 36.6 GB of 96.0 GB on each of 512 tpu-v5p")
+    verdict_is(page, "fits: 40.5 GB of 96.0 GB on each of 512 tpu-v5p")
     page.get_by_label("Size of mesh axis fsdp, as a power of two").fill("4")
     verdict_is(page, "on each of 128 tpu-v5p")
     assert page.input_value("#mesh") == "fsdp=16,tensor=8"
@@ -87,7 +87,7 @@ def test_an_error_is_explained_and_the_last_plan_stays(open_visit):
     assert page.locator(".verdict").count() == 0
     page.get_by_text("Showing the last valid plan, of llama3-70b").wait_for()
     page.fill("#mesh", "fsdp=64,tensor=8")
-    verdict_is(page, "fits: 36.6 GB")
+    verdict_is(page, "fits: 40.5 GB")
 
 
 def test_a_refused_upload_takes_the_verdict_of_the_plan_before_away(open_visit, tmp_path):

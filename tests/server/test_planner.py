@@ -230,7 +230,7 @@ def test_advice_in_a_worker_is_the_ranking_of_shardlab_advise():
 
 def test_the_page_reads_without_scripts(client):
     page = html.unescape(client.get("/plan", params=LLAMA).text)
-    assert "fits: 36.6 GB of 96.0 GB on each of 512 tpu-v5p" in page
+    assert "fits: 40.5 GB of 96.0 GB on each of 512 tpu-v5p" in page
     assert "model.layers.*.mlp.down_proj.weight" in page
     assert page.count('src="data:image/svg+xml;base64,') == 2
     assert not re.search(r"<style|\sstyle=|<script(?![^>]*\ssrc=)|\son\w+=", page)

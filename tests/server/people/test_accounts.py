@@ -300,7 +300,7 @@ def test_an_admin_sets_a_password_once_and_the_person_replaces_it(server):
     browser = server.browser()
     assert browser.sign_in("Ada", password).status_code == 303
     assert browser.get("/classes").headers["location"] == "/account"
-    assert "Choose one of your own" in browser.get("/account").text
+    assert "Choose your own" in browser.get("/account").text
     assert password not in admin.get("/admin").text
 
 
