@@ -146,7 +146,7 @@ def test_a_script_without_sharding_is_reported():
         ),
         (
             ["bad.py:step", "f32[4"],
-            "[layout.invalid_syntax] A size was expected here.",
+            "[layout.invalid_syntax] ']' is missing at the end.",
             "write sizes",
         ),
         (

@@ -118,7 +118,7 @@ def test_a_mistake_at_the_top_is_named(table, message, location):
         ("bf17[2,3]", "Unknown dtype 'bf17'."),
         ("bf16[2,-3]", "The size of dimension 1 is -3."),
         ("bf16[2,nan]", "A size was expected here."),
-        ("bf16[2,3", "A size was expected here."),
+        ("bf16[2,3", "']' is missing at the end."),
         ("bf16[2.5]", "'x' or ',' was expected here."),
         ("f32[9223372036854775808]", "Tensor 'w' has 2**63 elements or more."),
         ("f32[4294967296,4294967296]", "Tensor 'w' has 2**63 elements or more."),
