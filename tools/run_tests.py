@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -35,8 +36,9 @@ TESTS_WITH_JAX = [
     "tests/test_examples.py",
     "tests/test_pytest_plugin.py",
 ]
-# Tests that share a fixture of their module stay together (tests/conftest.py).
-WORKERS = ["-n", str(max(1, min(os.cpu_count() or 1, 4))), "--dist", "loadgroup"]
+# Tests that share a fixture of their module stay together (tests/conftest.py). One worker more than
+# cores: about a quarter of the time a test waits for a browser, a server or a sandboxed process.
+WORKERS = ["-n", str(min((os.cpu_count() or 1) + 1, 4)), "--dist", "loadgroup"]
 EVERY_TIER = ["-m", ""]  # pyproject.toml deselects `long` by default
 
 
@@ -59,8 +61,15 @@ def main(arguments: list[str]) -> int:
             return 1
     if is_all and not (run(f"{name}: docs", ["make", "docs"]) and test_on_newest_jax(name)):
         return 1
-    print(f"{name}: all passed in {(time.monotonic() - start) / 60:.1f} minutes")
+    minutes = (time.monotonic() - start) / 60
+    print(f"{name}: all passed in {minutes:.1f} minutes ({processor_minutes():.1f} of a processor)")
     return 0
+
+
+def processor_minutes() -> float:
+    """Return the processor time of all steps, which a busy machine does not change."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (usage.ru_utime + usage.ru_stime) / 60
 
 
 def prepare_web_tests(name: str) -> None:
