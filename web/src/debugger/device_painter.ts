@@ -42,6 +42,8 @@ export interface PaintRequest {
 
 /** Below this width in pixels a tile is one flat square. */
 const FLAT_TILE = 30;
+/** Below this width in pixels a flat tile has no outline. */
+const LINED_TILE = 14;
 /** The part of a flat tile that has the colors of its shard. */
 const FLAT_BAND = 0.3;
 
@@ -103,7 +105,9 @@ export class TilePainter {
       context.fillStyle = Number.isNaN(mean) ? theme.bad : theme.heat[heatIndex(mean, this.magnitude)]!;
       context.fillRect(tile.x, tile.y + band, layout.tileWidth, layout.tileHeight - band);
     }
-    context.strokeStyle = this.request.theme.line;
+    // Around tiles of a few pixels lines would hide the colors; there the gaps are enough.
+    if (layout.tileWidth * this.request.view.scale < LINED_TILE) return;
+    context.strokeStyle = theme.line;
     context.lineWidth = 1 / this.request.view.scale;
     context.strokeRect(tile.x, tile.y, layout.tileWidth, layout.tileHeight);
   }

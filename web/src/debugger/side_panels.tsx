@@ -105,8 +105,7 @@ export function CollectivesPanel() {
   const unrevealed = state.unrevealed.value;
   return (
     <>
-      {unrevealed.size > 0 && <p class="dbg-hint">{plural(unrevealed.size, "collective")} to predict. What each one sends is here once you have committed a guess.</p>}
-      <p class="dbg-hint" hidden={unrevealed.size > 0}>{steps.length === 0 ? "No device sends anything." : `Per device: ${formatBytes(totals.wire_bytes)} sent in ${plural(steps.length - blocked, "collective")}${blocked > 0 ? `, ${blocked} more never ${blocked === 1 ? "completes" : "complete"}` : ""}, ${formatSeconds(totals.communication_s)} of communication in ${formatSeconds(totals.step_s)}, peak memory ${formatBytes(totals.peak_bytes)}.`}</p>
+      <p class="dbg-hint">{unrevealed.size > 0 ? `${plural(unrevealed.size, "collective")} to predict. What each one sends is here once you have committed a guess.` : steps.length === 0 ? "No device sends anything." : `Per device: ${formatBytes(totals.wire_bytes)} sent in ${plural(steps.length - blocked, "collective")}${blocked > 0 ? `, ${blocked} more never ${blocked === 1 ? "completes" : "complete"}` : ""}, ${formatSeconds(totals.communication_s)} of communication in ${formatSeconds(totals.step_s)}, peak memory ${formatBytes(totals.peak_bytes)}.`}</p>
       <ul class="dbg-rows">
         {steps.map((index) => {
           const step = run.steps[index]!;
