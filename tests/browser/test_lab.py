@@ -99,6 +99,22 @@ def test_where_devices_wait_no_block_moves(open_visit):
     page = visit.open("/lab?example=deadlock_in_branch")
     expect(page.locator(".dbg-caption")).to_contain_text("Deadlock: devices 1-3 wait at line")
     assert page.get_by_label("Hop", exact=True).count() == 0
+    steps = page.get_by_role("navigation", name="First steps")
+    expect(steps).not_to_contain_text("Watch the blocks move")
+    expect(steps.locator(".is-current")).to_contain_text("Break it")
+    visit.check()
+
+
+def test_a_run_that_hangs_is_not_compared_by_the_time_until_it_hangs(open_visit):
+    visit = open_visit()
+    page = open_lab(visit)
+    break_with(page, "Skip the psum")
+    page.get_by_role("tab", name="Compare").click()
+    panel = page.locator(".dbg-tab-panel")
+    expect(panel.get_by_role("row", name="Time per step")).to_contain_text("never completes")
+    expect(panel.get_by_role("row", name="psum over model")).to_contain_text("never completes")
+    expect(panel).to_contain_text("its devices hang, so there is no result")
+    visit.take_screenshot("lab-compare-hang")
     visit.check()
 
 
@@ -191,6 +207,12 @@ def test_a_guess_comes_before_the_collective(open_visit):
     while "make a prediction" not in step_text(page):
         page.get_by_role("button", name="Step forward").click()
     assert page.locator(".dbg-canvas").count() == 0
+    # Nothing beside the question answers it.
+    page.get_by_role("tab", name="Collectives").click()
+    rows = page.locator(".dbg-tab-panel .dbg-row")
+    expect(rows.first).to_contain_text("a collective over data")
+    expect(page.locator(".dbg-tab-panel")).not_to_contain_text("bytes")
+    expect(page.locator(".dbg-line-card")).not_to_contain_text("bytes")
     for group in page.locator(".predict fieldset").all():
         choice = group.locator("input").first
         if choice.get_attribute("type") == "radio":
@@ -202,6 +224,7 @@ def test_a_guess_comes_before_the_collective(open_visit):
     expect(page.locator(".predict")).to_contain_text("Correct: ()")
     page.get_by_role("button", name="Show it").click()
     page.locator(".dbg-canvas").wait_for()
+    expect(rows.first).to_contain_text("6 bytes")
     visit.check()
 
 

@@ -102,11 +102,27 @@ def test_a_config_alone_finds_the_preset_with_its_architecture(client):
     }
     body = {"upload": {"config": json.dumps(config)}, "mesh": "fsdp=8", "strategy": "fsdp"}
     assert post_plan(client, **body).json()["model"] == "llama3-8b"
-    config["hidden_size"] = 64
-    body["upload"] = {"config": json.dumps(config)}
-    response = post_plan(client, **body)
-    assert response.status_code == 422
-    assert "no tensors" in response.json()["error"]["message"]
+
+
+def test_a_config_of_no_preset_is_a_model_by_its_sizes(client):
+    config = {
+        "model_type": "llama",
+        "num_hidden_layers": 2,
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 256,
+        "vocab_size": 1000,
+    }
+    body = {"upload": {"config": json.dumps(config)}, "mesh": "fsdp=8", "strategy": "fsdp"}
+    view = post_plan(client, **body).json()
+    assert view["model"] == "llama"
+    assert view["n_parameters"] == 251_200
+    assert "follow from the sizes in config.json" in " ".join(view["notes"])
+    for faulty in ({**config, "hidden_size": 0}, {"model_type": "bert"}, None, []):
+        response = post_plan(client, **{**body, "upload": {"config": json.dumps(faulty)}})
+        assert response.status_code == 422
+        assert "config.json" in response.json()["error"]["fix"]
 
 
 @pytest.mark.parametrize(

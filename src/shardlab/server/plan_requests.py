@@ -20,9 +20,9 @@ from shardlab.planner.advice.advice_text import advice_headline
 from shardlab.planner.advice.make_advice import advise
 from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.workload import REMAT_POLICIES, Workload
-from shardlab.planner.model import Architecture, Model
+from shardlab.planner.model import Model
 from shardlab.planner.models.architecture import with_architecture
-from shardlab.planner.models.hf_config import parse_config
+from shardlab.planner.models.hf_config import model_from_config, parse_config
 from shardlab.planner.models.presets import find_preset, load_preset, preset_names
 from shardlab.planner.models.safetensors import parse_header
 from shardlab.planner.plan import KINDS, Plan, PlanRow
@@ -168,11 +168,11 @@ def load_requested_model(body: ModelOptions) -> Model:
             unknown_name_text("preset", body.model, preset_names()),
             fix="one of these, or the .safetensors file of another model.",
         )
-    architecture = _parse_config_text(body.upload.config)
     if not body.upload.headers:
-        return _preset_of_architecture(architecture)
-    model = _model_of_headers(body.upload)
-    return with_architecture(model, architecture)
+        return _model_of_config(body.upload.config)
+    text = body.upload.config
+    architecture = None if text is None else parse_config(_parse_json(text))
+    return with_architecture(_model_of_headers(body.upload), architecture)
 
 
 def _model_of_headers(upload: UploadedModel) -> Model:
@@ -202,32 +202,34 @@ def _model_of_headers(upload: UploadedModel) -> Model:
     return Model(name=first or "model", groups=group_tensors(tensors.values()), source=source)
 
 
-def _parse_config_text(text: str | None) -> Architecture | None:
-    if text is None:
-        return None
+def _parse_json(config: str) -> Any:
     try:
-        data = json.loads(text, object_pairs_hook=reject_duplicate_keys)
+        return json.loads(config, object_pairs_hook=reject_duplicate_keys)
     except (ValueError, RecursionError) as error:
         raise InvalidModel(
             f"config.json is not valid JSON: {error!s:.200}", fix="the config.json of a model."
         ) from None
-    return parse_config(data)
 
 
-def _preset_of_architecture(architecture: Architecture | None) -> Model:
-    """Return the preset with the architecture of a config.json that came without tensors."""
-    if architecture is None:
+def _model_of_config(config: str | None) -> Model:
+    """Return the model of a config.json that came without tensors.
+
+    A preset of the same architecture has the names and dtypes of its checkpoint. Without one, the
+    tensors follow from the sizes, as in `shardlab plan config.json`.
+    """
+    if config is None:
         raise InvalidModel("There are no files.", fix="a .safetensors file, or a config.json.")
+    try:
+        model = model_from_config(_parse_json(config), "the uploaded config.json")
+    except InvalidModel as error:
+        fix = error.fix or "a config.json of these, or also the .safetensors files of the model."
+        raise InvalidModel(error.what, where="config.json", fix=fix) from None
     for name in preset_names():
         preset = load_preset(name)
-        if preset.architecture == architecture:
+        if preset.architecture == model.architecture:
             note = f"config.json has the architecture of the preset {name}, whose tensors are used."
             return replace(preset, notes=(*preset.notes, note))
-    raise InvalidModel(
-        "config.json describes layers and heads, but no tensors, and no preset has this "
-        "architecture.",
-        fix="also choose the model's .safetensors files: only their headers are sent.",
-    )
+    return model
 
 
 # ---------------------------------------------------------------------------------- views

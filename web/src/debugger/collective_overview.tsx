@@ -17,7 +17,7 @@ export function CollectiveOverview() {
   const state = useDebugger();
   const collective = state.step.value!.collective!;
   const group = state.collectiveGroup.value;
-  const focus = focusPosition(state, group);
+  const focus = focusPosition(state, group, collective);
   return (
     <div class="dbg-overview">
       <HoldingsMatrix collective={collective} group={group} focus={focus} />
@@ -26,11 +26,17 @@ export function CollectiveOverview() {
   );
 }
 
-/** The place in the group of the selected device. Without one it is the second: it has a neighbor on both sides. */
-function focusPosition(state: DebuggerState, group: number[]): number {
+/**
+ * The place in the group of the selected device. Without one it is the second, which has a neighbor on both sides, or
+ * the sender of the hop if that one is idle: a chunk that goes along the ring alone leaves all other devices idle.
+ */
+function focusPosition(state: DebuggerState, group: number[], collective: Collective): number {
   const device = state.selectedDevice.value;
   const position = device === null ? -1 : group.indexOf(device);
-  return position >= 0 ? position : Math.min(1, group.length - 1);
+  if (position >= 0) return position;
+  const second = Math.min(1, group.length - 1);
+  const transfers = hopTransfers(collective, state.position.value.hop);
+  return transfers.some((transfer) => transfer[0] === second) ? second : (transfers[0]?.[0] ?? second);
 }
 
 interface PartProps {

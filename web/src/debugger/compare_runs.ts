@@ -9,6 +9,8 @@ export interface CollectiveDifference {
   after: number;
   bytesBefore: number;
   bytesAfter: number;
+  /** How many of run B never complete. */
+  blockedAfter: number;
 }
 
 export interface OutputDifference {
@@ -29,10 +31,11 @@ export function compareRecordings(before: LoadedRecording, after: LoadedRecordin
       const step = run.steps[index]!;
       const collective = step.collective!;
       const label = `${collective.op} over ${collective.axes.join(", ")}${step.phase === "backward" ? ", backward" : ""}`;
-      const row = rows.get(label) ?? { label, before: 0, after: 0, bytesBefore: 0, bytesAfter: 0 };
+      const row = rows.get(label) ?? { label, before: 0, after: 0, bytesBefore: 0, bytesAfter: 0, blockedAfter: 0 };
       if (isAfter) {
         row.after += 1;
         row.bytesAfter += sentBytes(step);
+        row.blockedAfter += step.waiting === null ? 0 : 1;
       } else {
         row.before += 1;
         row.bytesBefore += sentBytes(step);

@@ -42,6 +42,10 @@ export interface PaintRequest {
 
 /** Below this width in pixels a tile is one flat square. */
 const FLAT_TILE = 30;
+/** Below this width in pixels a flat tile has no outline. */
+const LINED_TILE = 14;
+/** The part of a flat tile that has the colors of its shard. */
+const FLAT_BAND = 0.3;
 
 export class TilePainter {
   private readonly differing: boolean[];
@@ -88,11 +92,22 @@ export class TilePainter {
     this.paintState(tile, value.disagrees);
   }
 
-  /** Far away: the colors of the shard over the whole tile, so that the pattern on the mesh shows. */
+  /**
+   * Far away: the mean in the colors of the heat map, below a band of the shard's colors. Among hundreds of devices the
+   * one that holds other numbers stands out, and the pattern on the mesh still shows.
+   */
   private paintFlatTile(tile: Tile): void {
-    const { context, layout } = this.request;
-    this.fillShardColors(tile, layout.tileHeight);
-    context.strokeStyle = this.request.theme.line;
+    const { context, layout, theme } = this.request;
+    const mean = this.tileMean(tile);
+    this.fillShardColors(tile, mean === null ? layout.tileHeight : layout.tileHeight * FLAT_BAND);
+    if (mean !== null) {
+      const band = layout.tileHeight * FLAT_BAND;
+      context.fillStyle = Number.isNaN(mean) ? theme.bad : theme.heat[heatIndex(mean, this.magnitude)]!;
+      context.fillRect(tile.x, tile.y + band, layout.tileWidth, layout.tileHeight - band);
+    }
+    // Around tiles of a few pixels lines would hide the colors; there the gaps are enough.
+    if (layout.tileWidth * this.request.view.scale < LINED_TILE) return;
+    context.strokeStyle = theme.line;
     context.lineWidth = 1 / this.request.view.scale;
     context.strokeRect(tile.x, tile.y, layout.tileWidth, layout.tileHeight);
   }
@@ -164,11 +179,16 @@ export class TilePainter {
     context.strokeRect(tile.x, tile.y, layout.tileWidth, layout.tileHeight);
   }
 
+  /** The mean of a tile's numbers; null if the recording has none, and not a number if one of them is not. */
+  private tileMean(tile: Tile): number | null {
+    const { value, run } = this.request;
+    const recorded = value.groups[tile.group]?.mean ?? run.deviceMean(value, tile.devices[0] ?? -1);
+    return recorded === null ? null : Number(recorded);
+  }
+
   private paintSummary(tile: Tile, top: number, height: number): void {
-    const { context, layout, theme, value, run } = this.request;
-    const group = value.groups[tile.group];
-    const recorded = group?.mean ?? run.deviceMean(value, tile.devices[0] ?? -1);
-    const mean = recorded === null ? null : Number(recorded);
+    const { context, layout, theme } = this.request;
+    const mean = this.tileMean(tile);
     if (mean !== null) {
       context.fillStyle = theme.heat[heatIndex(mean, this.magnitude)]!;
       context.fillRect(tile.x, top, layout.tileWidth, height);

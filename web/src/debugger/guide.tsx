@@ -24,28 +24,34 @@ export function Guide({ lab }: { lab: LabState }) {
   if (isClosed.value || run === null || first === undefined || (lab.example.value === null && !isBroken)) return null;
   const name = run.steps[first]!.collective!.op;
   const pmean = pmeanText(run.steps[first]!);
-  const current = [1, 2, 3].find((number) => !done.value.has(number)) ?? 4;
+  // Blocks of a collective that never completes do not move.
+  const isBlocked = run.steps[first]!.waiting !== null;
+  const hasHops = !isBlocked || done.value.has(2);
+  const current = [1, 2, 3].find((number) => !done.value.has(number) && (hasHops || number !== 2)) ?? 4;
   const close = () => {
     isClosed.value = true;
     localStorage.setItem(CLOSED_KEY, "1");
   };
   const item = (number: number, label: string, act: () => void) => (
     <li class={done.value.has(number) ? "is-done" : number === current ? "is-current" : ""}>
-      <button type="button" onClick={act}><i aria-hidden="true">{done.value.has(number) ? "\u2713" : number}</i>{label}{done.value.has(number) && <span class="visually-hidden"> (done)</span>}</button>
+      <button type="button" onClick={act}><i aria-hidden="true">{done.value.has(number) ? "\u2713" : !hasHops && number === 3 ? 2 : number}</i>{label}{done.value.has(number) && <span class="visually-hidden"> (done)</span>}</button>
     </li>
   );
   return (
     <nav class="dbg-guide" aria-label="First steps">
       <ol>
-        {item(1, `Go to the ${name}${pmean && ` (${pmean})`}`, () => {
+        {item(1, isBlocked ? `See who waits at the ${name}` : `Go to the ${name}${pmean && ` (${pmean})`}`, () => {
           state.pause();
           state.goTo(first, 0);
         })}
-        {item(2, "Watch the blocks move", () => {
+        {hasHops && item(2, "Watch the blocks move", () => {
           if (!isAtCollective) state.goTo(first, 0);
           state.play();
         })}
-        {item(3, "Break it: see which devices are incorrect or hang", () => (state.panel.value = "break"))}
+        {item(3, "Break it: see which devices are incorrect or hang", () => {
+          state.pause();
+          state.panel.value = "break";
+        })}
       </ol>
       <span class="dbg-guide-keys"><kbd>{"\u2190"}</kbd> <kbd>{"\u2192"}</kbd> step, <kbd>space</kbd> plays</span>
       <button type="button" class="quiet" aria-label="Close the first steps" onClick={close}>{"\u00d7"}</button>

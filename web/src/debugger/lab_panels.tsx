@@ -35,6 +35,13 @@ export function BreakPanel({ lab }: { lab: LabState }) {
   );
 }
 
+const NEVER = "never completes";
+
+/** Whether the run hangs: its times are those until then, and would make it look faster than the other run. */
+function isBlocked(run: LoadedRecording): boolean {
+  return run.steps.some((step) => step.waiting !== null);
+}
+
 export function ComparePanel({ lab }: { lab: LabState }) {
   const [before, after] = [lab.viewer.baseline.value, lab.viewer.run.value];
   if (after === null) return <p class="dbg-hint">Run the program first.</p>;
@@ -57,7 +64,7 @@ export function ComparePanel({ lab }: { lab: LabState }) {
           <tbody>
             {comparison.collectives.map((row) => (
               <tr key={row.label}>
-                <td>{row.label}{row.before === 0 && <span class="gained"> gained</span>}{row.after === 0 && <span class="lost"> lost</span>}</td>
+                <td>{row.label}{row.before === 0 && <span class="gained"> gained</span>}{row.after === 0 && <span class="lost"> lost</span>}{row.blockedAfter > 0 && <span class="lost"> never completes</span>}</td>
                 <td class="number">{row.before}</td>
                 <td class="number">{row.after}</td>
                 <td class="number">{signedBytes(row.bytesAfter - row.bytesBefore)}</td>
@@ -67,6 +74,7 @@ export function ComparePanel({ lab }: { lab: LabState }) {
         </table>
       )}
       <h3>Results</h3>
+      {after.recording.failure !== null && <p class="dbg-hint">Run B ends with an error{isBlocked(after) ? ": its devices hang" : ""}, so there is no result to compare.</p>}
       <ul class="dbg-rows">
         {comparison.outputs.map((output, index) => (
           <li key={index}>
@@ -101,8 +109,8 @@ function TotalsTable({ before, after }: { before: LoadedRecording; after: Loaded
   const [a, b] = [before.recording.totals, after.recording.totals];
   const rows: [string, string, string][] = [
     ["Sent per device", formatBytes(a.wire_bytes), formatBytes(b.wire_bytes)],
-    ["Communication", formatSeconds(a.communication_s), formatSeconds(b.communication_s)],
-    ["Time per step", formatSeconds(a.step_s), formatSeconds(b.step_s)],
+    ["Communication", isBlocked(before) ? NEVER : formatSeconds(a.communication_s), isBlocked(after) ? NEVER : formatSeconds(b.communication_s)],
+    ["Time per step", isBlocked(before) ? NEVER : formatSeconds(a.step_s), isBlocked(after) ? NEVER : formatSeconds(b.step_s)],
     ["Peak memory", formatBytes(a.peak_bytes), formatBytes(b.peak_bytes)],
   ];
   if (meshText(before.mesh) !== meshText(after.mesh)) rows.unshift(["Mesh", meshText(before.mesh), meshText(after.mesh)]);

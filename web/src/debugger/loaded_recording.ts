@@ -96,6 +96,10 @@ export class LoadedRecording {
 
   /** The mean of a device whose numbers the recording leaves out. */
   deviceMean(value: Value, device: number): number | null {
+    return this.deviceMeans(value)?.[device] ?? null;
+  }
+
+  private deviceMeans(value: Value): ArrayLike<number> | null {
     if (!value.device_means) return null;
     const key = `${value.id}:means`;
     let means = this.decoded.get(key);
@@ -103,7 +107,7 @@ export class LoadedRecording {
       means = decodeCells(value.device_means);
       this.decoded.set(key, means);
     }
-    return means[device] ?? null;
+    return means;
   }
 
   groupGrid(value: Value, group: number, leading: number[]): Grid | null {
@@ -115,8 +119,8 @@ export class LoadedRecording {
   scaleOf(value: Value): number {
     let scale = this.scales.get(value.id);
     if (scale === undefined) {
-      const arrays = value.groups.map((_, index) => this.groupNumbers(value, index)).filter((numbers) => numbers !== null);
-      scale = largestMagnitude(arrays);
+      const arrays = value.groups.map((_, index) => this.groupNumbers(value, index));
+      scale = largestMagnitude([...arrays, this.deviceMeans(value)].filter((numbers) => numbers !== null));
       this.scales.set(value.id, scale);
     }
     return scale;

@@ -12,6 +12,7 @@ import { nearestStop, nextPosition, previousPosition, stepRuns, stopSteps } from
 import { functionNames, meshNotice } from "./lab_state.ts";
 import { observeRun } from "./observations.ts";
 import { encodeFloats, fixtureRecording } from "./recording_fixture.ts";
+import { DebuggerState } from "./state.ts";
 import { tileLayout } from "./tile_layout.ts";
 import { timeTicks, timeToX, xToTime, zoomScale } from "./timeline_scale.ts";
 
@@ -152,8 +153,47 @@ test("a comparison names collectives gained and lost and devices that differ", (
   broken.steps[1]!.collective = null;
   broken.values[4]!.groups[1]!.cells = encodeFloats([9], []);
   const comparison = compareRecordings(before, new LoadedRecording(broken));
-  assert.deepEqual(comparison.collectives, [{ label: "psum over model", before: 1, after: 0, bytesBefore: 48, bytesAfter: 0 }]);
+  assert.deepEqual(comparison.collectives, [{ label: "psum over model", before: 1, after: 0, bytesBefore: 48, bytesAfter: 0, blockedAfter: 0 }]);
   assert.deepEqual(comparison.outputs, [{ name: "loss", devices: [4, 5, 6, 7], shapesDiffer: false }]);
+});
+
+test("a comparison counts the collectives of run B that never complete, and their bytes as not sent", () => {
+  const blocked = fixtureRecording();
+  blocked.steps[1]!.waiting = { devices: "1-7", missing: "0", text: "" };
+  const [row] = compareRecordings(new LoadedRecording(fixtureRecording()), new LoadedRecording(blocked)).collectives;
+  assert.deepEqual([row!.before, row!.after, row!.blockedAfter, row!.bytesAfter], [1, 1, 1, 0]);
+});
+
+test("a collective is unrevealed until it is predicted, whichever step is shown", () => {
+  const state = new DebuggerState();
+  state.open(fixtureRecording());
+  assert.deepEqual([...state.unrevealed.value], []);
+  state.isPredicting.value = true;
+  const collectives = state.run.value!.collectiveSteps();
+  assert.deepEqual([...state.unrevealed.value], collectives);
+  state.position.value = { step: collectives[0]!, hop: 0 };
+  assert.ok(state.isHidden.value);
+  state.reveal();
+  assert.deepEqual([...state.unrevealed.value], collectives.slice(1));
+});
+
+test("one axis of 512 devices fills a stage that is wider than high", () => {
+  const recording = fixtureRecording();
+  recording.mesh = [["data", 512]];
+  const run = new LoadedRecording(recording);
+  const layout = tileLayout(run, run.values[4]!, "mesh", { stage: [500, 150] });
+  assert.equal(layout.tiles.length, 512);
+  const ratio = layout.width / layout.height;
+  assert.ok(ratio > 2 && ratio < 8, `${ratio}`);
+});
+
+test("the color scale reaches over devices whose numbers are left out", () => {
+  const recording = fixtureRecording();
+  const value = recording.values[4]!;
+  value.device_means = encodeFloats([1, 1, 1, 1, 1, 1, 1, 5000], [8]);
+  const run = new LoadedRecording(recording);
+  assert.equal(run.scaleOf(run.values[4]!), 5000);
+  assert.equal(run.deviceMean(run.values[4]!, 7), 5000);
 });
 
 test("copies that disagree and the first nan are observed once, where they begin", () => {

@@ -164,7 +164,7 @@ function FunctionField({ lab }: { lab: LabState }) {
         size={9}
         list="dbg-functions"
         autocomplete="off"
-        placeholder={lab.example.value?.target ?? "automatic"}
+        placeholder={lab.example.value?.target ?? "auto"}
         title="The function to record; empty means automatic"
         value={lab.functionName.value}
         onInput={(event) => (lab.functionName.value = event.currentTarget.value)}

@@ -102,9 +102,10 @@ export function CollectivesPanel() {
   const blocked = steps.filter((index) => run.steps[index]!.waiting !== null).length;
   const totals = run.recording.totals;
   const active = state.activeSteps.value;
+  const unrevealed = state.unrevealed.value;
   return (
     <>
-      <p class="dbg-hint">{steps.length === 0 ? "No device sends anything." : `Per device: ${formatBytes(totals.wire_bytes)} sent in ${plural(steps.length - blocked, "collective")}${blocked > 0 ? `, ${blocked} more never ${blocked === 1 ? "completes" : "complete"}` : ""}, ${formatSeconds(totals.communication_s)} of communication in ${formatSeconds(totals.step_s)}, peak memory ${formatBytes(totals.peak_bytes)}.`}</p>
+      <p class="dbg-hint">{unrevealed.size > 0 ? `${plural(unrevealed.size, "collective")} to predict. What each one sends is here once you have committed a guess.` : steps.length === 0 ? "No device sends anything." : `Per device: ${formatBytes(totals.wire_bytes)} sent in ${plural(steps.length - blocked, "collective")}${blocked > 0 ? `, ${blocked} more never ${blocked === 1 ? "completes" : "complete"}` : ""}, ${formatSeconds(totals.communication_s)} of communication in ${formatSeconds(totals.step_s)}, peak memory ${formatBytes(totals.peak_bytes)}.`}</p>
       <ul class="dbg-rows">
         {steps.map((index) => {
           const step = run.steps[index]!;
@@ -125,9 +126,9 @@ export function CollectivesPanel() {
               >
                 <span class="dbg-row-title">
                   {collective.axes.map((axis) => <i key={axis} class={`axis-dot axis-dot-${run.axisIndex(axis) % 8}`} />)}
-                  {collective.op} over {collective.axes.join(", ")}
+                  {unrevealed.has(index) ? "a collective" : collective.op} over {collective.axes.join(", ")}
                 </span>
-                <span class="dbg-row-figure">{step.waiting !== null ? <b class="bad">blocked</b> : <>{formatBytes(collective.wire_bytes)}{collective.seconds !== null && <>, {formatSeconds(collective.seconds)}</>}</>}</span>
+                <span class="dbg-row-figure">{unrevealed.has(index) ? "?" : step.waiting !== null ? <b class="bad">blocked</b> : <>{formatBytes(collective.wire_bytes)}{collective.seconds !== null && <>, {formatSeconds(collective.seconds)}</>}</>}</span>
                 <span class="dbg-row-note">{step.line > 0 ? `line ${step.line}` : "outside your file"}{step.phase === "backward" ? ", backward" : ""}</span>
               </button>
             </li>

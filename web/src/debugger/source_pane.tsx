@@ -102,7 +102,7 @@ function lineMarks(state: DebuggerState, file: number, element: Element): LineMa
     const totals = run.lineTotals(file, collective.line)!;
     collectives.set(collective.line, {
       color: axis < 0 ? theme.muted : axisColor(axis, 1, 2, theme.isDark),
-      label: [...blockedText(totals), ...(totals.collectives.length > 0 ? [`${plural(totals.collectives.length, "collective")}, ${formatBytes(totals.wireBytes)} sent per device`] : [])].join("; "),
+      label: [...blockedText(totals), ...(totals.collectives.length > 0 ? [`${plural(totals.collectives.length, "collective")}${isUnrevealed(state, totals) ? "" : `, ${formatBytes(totals.wireBytes)} sent per device`}`] : [])].join("; "),
     });
   }
   return {
@@ -114,6 +114,11 @@ function lineMarks(state: DebuggerState, file: number, element: Element): LineMa
     isBad: value?.disagrees ?? false,
     collectives,
   };
+}
+
+/** Whether a figure of a line would answer a question that the reader has not answered yet. */
+function isUnrevealed(state: DebuggerState, totals: LineTotals): boolean {
+  return totals.steps.some((index) => state.unrevealed.value.has(index));
 }
 
 /** "1 collective never completes" */
@@ -140,14 +145,15 @@ function LineCard({ unmarkedText }: { unmarkedText: string | null }) {
   const totals = line === null ? null : run.lineTotals(line.file, line.line);
   if (run.steps.length === 0) return <p class="dbg-line-card">The program did not run.</p>;
   if (line === null || totals === null) return <p class="dbg-line-card">This step is outside of your file.</p>;
+  const isGuessing = isUnrevealed(state, totals);
   return (
     <p class="dbg-line-card">
       <strong>Line {line.line}</strong>
       <span>{plural(totals.steps.length, "operation")}</span>
       {totals.flops > 0 && <span>{formatCount(totals.flops)} FLOP</span>}
       {blockedText(totals).map((text) => <span key={text} class="bad">{text}</span>)}
-      {totals.collectives.length > 0 && <span>{plural(totals.collectives.length, "collective")}, {formatBytes(totals.wireBytes)} sent</span>}
-      {totals.seconds > 0 && <span>{formatSeconds(totals.seconds)}</span>}
+      {totals.collectives.length > 0 && <span>{plural(totals.collectives.length, "collective")}{!isGuessing && <>, {formatBytes(totals.wireBytes)} sent</>}</span>}
+      {totals.seconds > 0 && !isGuessing && <span>{formatSeconds(totals.seconds)}</span>}
     </p>
   );
 }

@@ -66,12 +66,13 @@ export class DebuggerState {
   });
   readonly step = computed<Step | null>(() => this.run.value?.steps[this.position.value.step] ?? null);
   readonly stopIndex = computed(() => nearestStop(this.stops.value, this.position.value.step));
-  readonly isHidden = computed(
-    () =>
-      this.isPredicting.value &&
-      this.step.value?.collective != null &&
-      !this.revealed.value.has(this.position.value.step),
-  );
+  /** Collective steps that are still to be predicted: no view shows what they do or what they send. */
+  readonly unrevealed = computed<ReadonlySet<number>>(() => {
+    const [run, revealed] = [this.run.value, this.revealed.value];
+    if (run === null || !this.isPredicting.value) return new Set();
+    return new Set(run.collectiveSteps().filter((index) => !revealed.has(index)));
+  });
+  readonly isHidden = computed(() => this.unrevealed.value.has(this.position.value.step));
   /** The value on the stage. Before and during a collective that is its operand, after it the result. */
   readonly value = computed<Value | null>(() => {
     const run = this.run.value;

@@ -67,7 +67,7 @@ export function tileSize(value: Value, room = 360, minimumHeight = 30): [width: 
 export function tileLayout(recording: LoadedRecording, value: Value, mode: LayoutMode, options: LayoutOptions = {}): TileLayout {
   const size = tileSize(value, tileRoom(recording, value, mode, options), options.minimumHeight);
   const build = (picture: [number, number]) =>
-    mode === "mesh" ? meshLayout(recording, value, picture) : groupLayout(value, picture, options.stage ?? [600, 480]);
+    mode === "mesh" ? meshLayout(recording, value, picture, options.stage) : groupLayout(value, picture, options.stage ?? [600, 480]);
   const layout = build(size);
   if (options.stage === undefined) return layout;
   const [width, height] = options.stage;
@@ -91,11 +91,12 @@ function wrappedColumns(mesh: MeshAxes, grid: MeshGrid): number | null {
   return mesh.length === 1 && grid.columns > 8 ? wrapColumns(grid.columns) : null;
 }
 
-function meshLayout(recording: LoadedRecording, value: Value, [tileWidth, pictureHeight]: [number, number]): TileLayout {
+function meshLayout(recording: LoadedRecording, value: Value, [tileWidth, pictureHeight]: [number, number], stage?: [number, number]): TileLayout {
   const tileHeight = pictureHeight + HEADER;
   const mesh = recording.mesh;
   let grid = meshGrid(mesh);
-  const wrap = wrappedColumns(mesh, grid);
+  let wrap = wrappedColumns(mesh, grid);
+  if (wrap !== null && stage !== undefined) wrap = bestDivisor(grid.columns, tileWidth + GAP, tileHeight + GAP, stage) ?? wrap;
   if (wrap !== null) grid = { ...grid, columns: wrap, rows: Math.ceil(grid.columns / wrap) };
   const marginLeft = grid.rowAxis === null ? 0 : LABEL_WIDTH;
   const marginTop = (grid.columnAxis === null || wrap !== null ? 0 : 24) + (grid.blockColumnAxes.length ? 24 : 0);
@@ -175,14 +176,20 @@ export function loopPlaces(count: number, width: number, height: number, [stageW
 }
 
 /** The number of columns with which the tiles are largest on the stage. */
-function bestColumns(count: number, width: number, height: number, [stageWidth, stageHeight]: [number, number]): number {
+function bestColumns(count: number, width: number, height: number, [stageWidth, stageHeight]: [number, number], candidates = Array.from({ length: count }, (_, index) => index + 1)): number {
   let best = 1;
   let bestScale = 0;
-  for (let columns = 1; columns <= count; columns += 1) {
+  for (const columns of candidates) {
     const scale = Math.min(stageWidth / (columns * width), stageHeight / (Math.ceil(count / columns) * height), 1.5);
     if (scale > bestScale) [best, bestScale] = [columns, scale];
   }
   return best;
+}
+
+/** The same among the column counts that fill every row; null if there are none but 1 and all in one row. */
+function bestDivisor(count: number, width: number, height: number, stage: [number, number]): number | null {
+  const divisors = Array.from({ length: count - 2 }, (_, index) => index + 2).filter((columns) => count % columns === 0);
+  return divisors.length === 0 ? null : bestColumns(count, width, height, stage, divisors);
 }
 
 function wrapColumns(count: number): number {

@@ -113,6 +113,7 @@ function barText(state: DebuggerState, bar: TimelineBar): string {
   const step = state.run.value!.steps[bar.step];
   if (step === undefined) return formatSeconds(bar.duration_s);
   if (step.waiting !== null) return `${step.collective?.op ?? step.op}: blocked, never completes${step.line > 0 ? `, line ${step.line}` : ""}`;
+  if (state.unrevealed.value.has(bar.step)) return `a collective over ${step.collective!.axes.join(", ")}: predict it first`;
   const what = step.collective ? `${step.collective.op} over ${step.collective.axes.join(", ")}, ${formatBytes(step.collective.wire_bytes)}` : step.op;
   const overlap = step.collective ? (bar.exposed ? ", exposed" : ", overlapped") : "";
   return `${what}: ${formatSeconds(bar.duration_s)}${overlap}${step.line > 0 ? `, line ${step.line}` : ""}`;

@@ -166,7 +166,7 @@ function ModelField({ fields, choices, upload, onChange, onFiles, onRemove }: Mo
           <button type="button" class="small" onClick={onRemove}>
             Use a preset instead
           </button>
-          <span class="field-help">Only the header was sent. A link to this page cannot include it.</span>
+          <span class="field-help">{upload.headers.length > 0 ? "Only the header was sent." : "Its sizes give the tensors."} A link to this page cannot include it.</span>
         </p>
       ) : (
         <Select name="model" label="Model" fields={fields} options={choices.presets} onChange={onChange} />

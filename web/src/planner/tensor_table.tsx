@@ -68,7 +68,7 @@ export function TensorTable({ plan, pinned, selected, onSelect }: Properties) {
                 ))}
               </th>
               <td>
-                <code class={changedClass(pinnedRows.get(row.path), row, pinned)}>{row.array_type}</code>
+                <code class={changedClass(pinnedRows.get(row.path), row, pinned)}>{breakAtCommas(row.array_type)}</code>
               </td>
               <td class="number">{withCommas(row.n_tensors)}</td>
               <td class="number">{bytesText(row.bytes_per_device)}</td>
@@ -86,6 +86,11 @@ export function TensorTable({ plan, pinned, selected, onSelect }: Properties) {
       )}
     </div>
   );
+}
+
+/** A long type wraps between dimensions, and nowhere else. */
+function breakAtCommas(type: string) {
+  return type.split(",").flatMap((part, index) => (index === 0 ? [part] : [",", <wbr key={index} />, part]));
 }
 
 function Difference({ row, old }: { row: RowView; old: RowView | undefined }) {
