@@ -49,6 +49,7 @@ class ConstraintPoint:
     source: str
     shape: tuple[int, ...]
     dtype: str
+    is_carry: bool  # of a scan
 
 
 @dataclass(kw_only=True)
@@ -176,7 +177,8 @@ def _name_points(main: Any) -> tuple[ConstraintPoint, ...]:
         source, name_stack = sources.find(op.location)
         if MARK not in name_stack:
             continue
-        source = marked_line(name_stack) or source
+        carry_line = marked_line(name_stack)
+        source = carry_line or source
         value_type = ir.RankedTensorType(op.results[0].type)
         name = shape_name(source, value_type.shape)
         op.attributes[_POINT] = ir.StringAttr.get(name)
@@ -187,6 +189,7 @@ def _name_points(main: Any) -> tuple[ConstraintPoint, ...]:
                 source=source,
                 shape=tuple(value_type.shape),
                 dtype=str(value_type.element_type),
+                is_carry=carry_line is not None,
             )
     return tuple(points.values())
 
