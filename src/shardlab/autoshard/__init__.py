@@ -1,0 +1,1 @@
+"""Finds the shardings of a jit program's arguments, and proves them."""

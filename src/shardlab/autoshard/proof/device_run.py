@@ -1,0 +1,199 @@
+"""Whether the sharded program computes what the unsharded one does: on real host devices.
+
+Why not by simulation: shardlab's simulator evaluates a jit without shard_map on one device and
+takes the shardings of its outputs from Shardy. Its values are the unsharded ones by construction,
+so comparing them would prove nothing about the partitioned program. Here the program is exported
+with its in_shardings, and a child process really runs it on forced host devices: XLA partitions it,
+every device computes its shard, and each copy of each shard is compared with the same program on
+one device. That finds what the simulator cannot: an error of the partitioner, copies that differ,
+and a program whose result depends on its sharding (a shard_map inside, `axis_index`).
+
+The mesh is scaled down to what a CPU can run, and the shapes where the program can be traced with
+smaller ones. What carries over to the full mesh is the program and its specs, not a proof for
+every size: a partitioner error that needs more than 3 devices on a mesh axis is not found.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax import export
+from jax.sharding import NamedSharding
+
+from shardlab._jax.compile_process import run_compiler
+from shardlab._text.units import count_text
+from shardlab.analysis.lineage import trace_lineages
+from shardlab.analysis.run_arguments import error_summary
+from shardlab.autoshard.proof.device_messages import (
+    ONE_DEVICE_FILE,
+    SHARDED_FILE,
+    DeviceRunRequest,
+    DeviceRunResult,
+    OutputComparison,
+)
+from shardlab.autoshard.proof.flat_program import FlatProgram
+from shardlab.autoshard.proof.proof_record import ValueProof
+from shardlab.autoshard.proof.scaled_program import (
+    NotScaled,
+    ScaledProgram,
+    partition_spec,
+    scale_program,
+)
+from shardlab.errors import CompileFailed, CompileTimeout
+from shardlab.sharding.mesh import MeshSizes, mesh_text
+from shardlab.sharding.spec import Spec
+from shardlab.simulator.retarget import retarget_programs
+
+_WORKER_MODULE = "shardlab.autoshard.proof.device_worker"
+
+
+def prove_values(
+    program: FlatProgram, sizes: MeshSizes, specs: Sequence[Spec], limit_s: float
+) -> ValueProof:
+    """Run the program sharded and unsharded, and compare all outputs on every device."""
+    try:
+        scaled = scale_program(program.function, program.avals, sizes, specs)
+    except NotScaled as reason:
+        return ValueProof(verdict="not proven", sentence=f"not simulated: {reason}.")
+    try:
+        result = _run_on_devices(program, scaled, specs, limit_s)
+    except CompileTimeout:
+        return _not_run(scaled, f"it did not finish in {limit_s:g} s and was ended")
+    except CompileFailed as error:
+        return _not_run(scaled, f"the process ended: {error.what}")
+    except Exception as error:  # tracing for the mesh runs the user's code and all checks of JAX
+        return _not_run(scaled, f"JAX rejects it there: {error_summary(error)}")
+    return _value_proof(program, scaled, result)
+
+
+def _not_run(scaled: ScaledProgram, reason: str) -> ValueProof:
+    return ValueProof(
+        verdict="not proven",
+        sentence=f"not simulated on {mesh_text(scaled.mesh)}: {reason}.",
+        mesh=scaled.mesh,
+    )
+
+
+def _run_on_devices(
+    program: FlatProgram, scaled: ScaledProgram, specs: Sequence[Spec], limit_s: float
+) -> DeviceRunResult:
+    one_device = tuple((name, 1) for name, _ in scaled.mesh)
+    with tempfile.TemporaryDirectory(prefix="shardlab-") as folder:
+        path = Path(folder)
+        exports = ((ONE_DEVICE_FILE, one_device), (SHARDED_FILE, scaled.mesh))
+        for file, mesh in exports:
+            (path / file).write_bytes(_export_on_mesh(program, scaled.avals, mesh, specs))
+        DeviceRunRequest(
+            mesh=scaled.mesh,
+            enable_x64=bool(jax.config.jax_enable_x64),
+            eps=tuple(lineage.eps for lineage in trace_lineages(scaled.staged.jaxpr)),
+            argument_files=_write_arguments(program, scaled, path),
+        ).write(path)
+        command = [sys.executable, "-P", "-m", _WORKER_MODULE, folder]
+        changes = {"JAX_PLATFORMS": "cpu"}
+        return DeviceRunResult.parse(run_compiler(command, path, changes, program.name, limit_s))
+
+
+def _export_on_mesh(
+    program: FlatProgram, avals: Sequence[Any], mesh: MeshSizes, specs: Sequence[Spec]
+) -> bytes:
+    with retarget_programs(dict(mesh)) as target:
+        structs = [
+            jax.ShapeDtypeStruct(
+                aval.shape, aval.dtype, sharding=NamedSharding(target, partition_spec(spec))
+            )
+            for aval, spec in zip(avals, specs, strict=True)
+        ]
+        # A new function for each mesh: JAX caches traces by function, not by the mesh in context.
+        jitted = jax.jit(program.fresh_function(), keep_unused=True)
+        return bytes(export.export(jitted, platforms=["cpu"])(*structs).serialize())
+
+
+def _write_arguments(program: FlatProgram, scaled: ScaledProgram, folder: Path) -> tuple[str, ...]:
+    """Write the user's own arrays; nothing for an argument that is drawn there."""
+    files = []
+    for index, leaf in enumerate(program.leaves):
+        is_concrete = isinstance(leaf, (jax.Array, np.ndarray, np.generic, bool, int, float))
+        is_key = jax.dtypes.issubdtype(program.avals[index].dtype, jax.dtypes.extended)
+        if not scaled.has_original_shapes or not is_concrete or is_key:
+            files.append("")
+            continue
+        files.append(f"argument-{index}")
+        content = np.asarray(leaf).astype(program.avals[index].dtype)
+        (folder / files[-1]).write_bytes(content.tobytes())
+    return tuple(files)
+
+
+# -------------------------------------------------------------------------------- the record
+
+
+def _value_proof(
+    program: FlatProgram, scaled: ScaledProgram, result: DeviceRunResult
+) -> ValueProof:
+    if result.failed_on == "the mesh":
+        return ValueProof(
+            verdict="disproven",
+            sentence=f"it runs on one device and fails on {mesh_text(scaled.mesh)}: "
+            f"{result.failure}.",
+            mesh=scaled.mesh,
+        )
+    if result.failed_on:
+        return _not_run(scaled, f"it fails on one device too: {result.failure}")
+    names = program.output_names
+    pairs = list(zip(names, result.outputs, strict=True))
+    if not pairs:
+        return _not_run(scaled, "the program returns no arrays")
+    wrong = [(name, output) for name, output in pairs if not output.agrees]
+    worst_name, worst = max(wrong or pairs, key=lambda pair: _relative_error(pair[1]))
+    record = ValueProof(
+        verdict="disproven",
+        sentence=f"{count_text(len(wrong), 'output')} of {len(pairs)} differ between one device "
+        f"and {mesh_text(scaled.mesh)}, run on host devices: {worst_name or 'the output'} by "
+        f"{worst.error:.3g} on device {worst.device}, where rounding explains "
+        f"{worst.tolerance:.3g}.",
+        mesh=scaled.mesh,
+        n_outputs=len(pairs),
+        n_elements=sum(output.n_elements for _, output in pairs),
+        inputs=result.inputs,
+        worst_output=worst_name,
+        worst_error=worst.error,
+        worst_tolerance=worst.tolerance,
+    )
+    if wrong:
+        return record
+    return _agreeing(record, scaled, pairs)
+
+
+def _agreeing(
+    record: ValueProof, scaled: ScaledProgram, pairs: Sequence[tuple[str, OutputComparison]]
+) -> ValueProof:
+    shapes = "the original shapes" if scaled.has_original_shapes else "smaller shapes"
+    run = f"run on {mesh_text(scaled.mesh)} host devices with {shapes} ({record.inputs})"
+    # An output without a finite element was compared NaN with NaN.
+    undecided = [name for name, output in pairs if output.n_not_finite and not output.n_elements]
+    if undecided:
+        sentence = (
+            f"{count_text(len(undecided), 'output')} of {len(pairs)} have no finite element, so "
+            f"nothing is known about them ({undecided[0] or 'the output'}); the others equal the "
+            f"unsharded ones, {run}."
+        )
+        return dataclasses.replace(record, verdict="not proven", sentence=sentence)
+    n_not_finite = sum(output.n_not_finite for _, output in pairs)
+    rest = f"; {n_not_finite:,} elements are not finite on either" if n_not_finite else ""
+    sentence = (
+        f"all {count_text(len(pairs), 'output')} equal the unsharded ones on every device, {run}: "
+        f"{record.n_elements:,} finite elements{rest}; largest error {record.worst_error:.3g} of "
+        f"{record.worst_tolerance:.3g} allowed."
+    )
+    return dataclasses.replace(record, verdict="proven", sentence=sentence)
+
+
+def _relative_error(output: OutputComparison) -> float:
+    return output.error / output.tolerance if output.tolerance else output.error
