@@ -1,0 +1,36 @@
+"""The line of the user's program that an operation of a lowered module comes from."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+_FRAME = re.compile(r'"([^"]+)":(\d+):\d+')
+_QUOTED = re.compile(r'"([^"]+)"')
+
+
+@dataclass
+class SourceLines:
+    """Finds lines by MLIR location, each only once.
+
+    JAX writes a location as the name stack of an operation around its Python frames, innermost
+    frame first, without those of JAX itself.
+    """
+
+    _found: dict[Any, tuple[str, str]] = field(default_factory=dict)
+
+    def find(self, location: Any) -> tuple[str, str]:
+        """Return `file:line` and JAX's name stack; empty texts if there are none."""
+        if location.attr not in self._found:
+            self._found[location.attr] = _read_location(str(location))
+        return self._found[location.attr]
+
+
+def _read_location(text: str) -> tuple[str, str]:
+    frames = [(path, line) for path, line in _FRAME.findall(text) if not path.startswith("<")]
+    own = [frame for frame in frames if "site-packages" not in frame[0]]
+    path, line = (own or frames or [("", "")])[0]
+    name = _QUOTED.search(text)
+    has_stack = name is not None and not text.startswith(f'loc("{name[1]}":')
+    return f"{path}:{line}" if path else "", name[1] if name and has_stack else ""
