@@ -13,6 +13,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from shardlab._jax.partitioned_program import InsertedCall
 from shardlab._text.units import bytes_text, count_text
 from shardlab.autoshard.proof.proof_record import (
     CollectiveDifference,
@@ -23,6 +24,7 @@ from shardlab.autoshard.proof.proof_record import (
 )
 from shardlab.collectives.call import CollectiveCall
 from shardlab.collectives.wire import REDUCTIONS, wire_bytes
+from shardlab.sharding.dtype import parse_dtype
 from shardlab.tracing.trace import most_expensive_branches
 
 Kind = tuple[str, tuple[str, ...]]  # operation and mesh axes, in mesh order
@@ -35,8 +37,19 @@ _TOLERANCE = 0.01
 _PERMUTE_SHARE = 0.1
 
 
+# Shardy's kinds by JAX's names. It does not say what an all-reduce computes, so maxima count as
+# sums on both sides: they cost the same.
+_OPS = {
+    "all_reduce": "psum",
+    "all_gather": "all_gather",
+    "reduce_scatter": "psum_scatter",
+    "all_to_all": "all_to_all",
+    "collective_permute": "ppermute",
+}
+
+
 def compare_collectives(
-    claimed: Sequence[CollectiveCall] | None,
+    claims: Sequence[InsertedCall] | None,
     inserted: Sequence[CollectiveCall],
     sizes: Mapping[str, int],
 ) -> CollectiveProof:
@@ -45,13 +58,17 @@ def compare_collectives(
     `proven` if they agree; `disproven` if XLA sends what was not claimed, so that the program is
     slower than promised; `not proven` if it only sends less: the claim is then an upper bound.
     """
+    inserted = [
+        dataclasses.replace(call, op="psum") if call.op in REDUCTIONS else call for call in inserted
+    ]
     xla = _collective_totals(inserted, sizes)
-    if claimed is None:
+    if claims is None:
         return CollectiveProof(
             verdict="not proven",
-            sentence=f"no collectives were claimed; XLA inserts {_totals_text(xla)}.",
+            sentence=f"Shardy rejects these shardings; XLA inserts {_totals_text(xla)}.",
             xla=xla,
         )
+    claimed = [_collective_call(call) for call in claims]
     claim = _collective_totals(claimed, sizes)
     comparison = _Comparison(claimed, inserted, sizes)
     differences = comparison.differences()
@@ -83,6 +100,23 @@ def compare_collectives(
             f"{_worst_text(differences, lambda item: item.claimed_bytes)}.",
         )
     return record
+
+
+def _collective_call(claim: InsertedCall) -> CollectiveCall:
+    op = _OPS[claim.kind]
+    return CollectiveCall(
+        op=op,
+        mesh_axes=claim.axes,
+        # Only the number of elements is compared, so the shard counts as a vector.
+        shape=(claim.operand_bytes // parse_dtype(claim.dtype).n_bytes(1),),
+        dtype=claim.dtype,
+        payload_bytes=claim.operand_bytes,
+        wire_bytes=wire_bytes(op, claim.operand_bytes, claim.group_size),
+        count=claim.count,
+        phase="backward" if claim.is_backward else "forward",
+        group_size=claim.group_size,
+        origin="compiler",
+    )
 
 
 def _worst_text(
@@ -165,6 +199,7 @@ class _Comparison:
             self._join_reduce_scatters(left, right)
             self._join_all_to_alls(left, right)
             self._join_mesh_axes(left, right)
+        self._merge_gathers(xla_payloads)
         self._drop_permutes(max(sum(map(_total_bytes, side)) for side in (claimed, inserted)))
 
     def differences(self) -> tuple[CollectiveDifference, ...]:
@@ -197,9 +232,7 @@ class _Comparison:
 
     def _note(self, rule: str, reason: str, n_bytes: int) -> None:
         if n_bytes:
-            self.normalisations.append(
-                Normalisation(rule=rule, reason=reason, wire_bytes=n_bytes)
-            )
+            self.normalisations.append(Normalisation(rule=rule, reason=reason, wire_bytes=n_bytes))
 
     def _drop_small_reductions(
         self, claimed: Sequence[CollectiveCall], inserted: Sequence[CollectiveCall]
@@ -303,6 +336,21 @@ class _Comparison:
         self._note(
             "mesh axes one by one",
             "a collective over several mesh axes is the same collective over one after the other",
+            n_bytes,
+        )
+
+    def _merge_gathers(self, xla_payloads: Payloads) -> None:
+        """Ignore an all-gather that XLA inserts once and Shardy twice: forward and backward."""
+        n_bytes = 0
+        for kind in [kind for kind in self._claimed if kind[0] == "all_gather"]:
+            # At most as much as XLA gathers at all: each array at most once more.
+            n = min(self._claimed[kind], xla_payloads.get(kind, 0))
+            n_bytes += self._wire(kind, n)
+            _take(self._claimed, kind, n)
+        self._note(
+            "repeated all-gathers",
+            "XLA gathers an array once where Shardy gathers it for the forward and again for the "
+            "backward pass; the claim is an upper bound",
             n_bytes,
         )
 

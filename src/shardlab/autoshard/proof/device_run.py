@@ -20,36 +20,25 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import jax
-import numpy as np
-from jax import export
-from jax.sharding import NamedSharding
 
 from shardlab._jax.compile_process import run_compiler
 from shardlab._text.units import count_text
-from shardlab.analysis.lineage import trace_lineages
 from shardlab.analysis.run_arguments import error_summary
 from shardlab.autoshard.proof.device_messages import (
-    ONE_DEVICE_FILE,
-    SHARDED_FILE,
-    DeviceRunRequest,
     DeviceRunResult,
     OutputComparison,
 )
+from shardlab.autoshard.proof.exported_programs import write_programs
 from shardlab.autoshard.proof.flat_program import FlatProgram
 from shardlab.autoshard.proof.proof_record import ValueProof
 from shardlab.autoshard.proof.scaled_program import (
     NotScaled,
     ScaledProgram,
-    partition_spec,
     scale_program,
 )
 from shardlab.errors import CompileFailed, CompileTimeout
 from shardlab.sharding.mesh import MeshSizes, mesh_text
 from shardlab.sharding.spec import Spec
-from shardlab.simulator.retarget import retarget_programs
 
 _WORKER_MODULE = "shardlab.autoshard.proof.device_worker"
 
@@ -63,13 +52,16 @@ def prove_values(
     except NotScaled as reason:
         return ValueProof(verdict="not proven", sentence=f"not simulated: {reason}.")
     try:
-        result = _run_on_devices(program, scaled, specs, limit_s)
+        result, is_widened = _run_on_devices(program, scaled, specs, limit_s)
     except CompileTimeout:
         return _not_run(scaled, f"it did not finish in {limit_s:g} s and was ended")
     except CompileFailed as error:
         return _not_run(scaled, f"the process ended: {error.what}")
     except Exception as error:  # tracing for the mesh runs the user's code and all checks of JAX
         return _not_run(scaled, f"JAX rejects it there: {error_summary(error)}")
+    if is_widened:
+        inputs = f"{result.inputs}, narrow floats as float32"
+        result = dataclasses.replace(result, inputs=inputs)
     return _value_proof(program, scaled, result)
 
 
@@ -83,52 +75,13 @@ def _not_run(scaled: ScaledProgram, reason: str) -> ValueProof:
 
 def _run_on_devices(
     program: FlatProgram, scaled: ScaledProgram, specs: Sequence[Spec], limit_s: float
-) -> DeviceRunResult:
-    one_device = tuple((name, 1) for name, _ in scaled.mesh)
+) -> tuple[DeviceRunResult, bool]:
     with tempfile.TemporaryDirectory(prefix="shardlab-") as folder:
         path = Path(folder)
-        exports = ((ONE_DEVICE_FILE, one_device), (SHARDED_FILE, scaled.mesh))
-        for file, mesh in exports:
-            (path / file).write_bytes(_export_on_mesh(program, scaled.avals, mesh, specs))
-        DeviceRunRequest(
-            mesh=scaled.mesh,
-            enable_x64=bool(jax.config.jax_enable_x64),
-            eps=tuple(lineage.eps for lineage in trace_lineages(scaled.staged.jaxpr)),
-            argument_files=_write_arguments(program, scaled, path),
-        ).write(path)
+        is_widened = write_programs(program, scaled, specs, path)
         command = [sys.executable, "-P", "-m", _WORKER_MODULE, folder]
-        changes = {"JAX_PLATFORMS": "cpu"}
-        return DeviceRunResult.parse(run_compiler(command, path, changes, program.name, limit_s))
-
-
-def _export_on_mesh(
-    program: FlatProgram, avals: Sequence[Any], mesh: MeshSizes, specs: Sequence[Spec]
-) -> bytes:
-    with retarget_programs(dict(mesh)) as target:
-        structs = [
-            jax.ShapeDtypeStruct(
-                aval.shape, aval.dtype, sharding=NamedSharding(target, partition_spec(spec))
-            )
-            for aval, spec in zip(avals, specs, strict=True)
-        ]
-        # A new function for each mesh: JAX caches traces by function, not by the mesh in context.
-        jitted = jax.jit(program.fresh_function(), keep_unused=True)
-        return bytes(export.export(jitted, platforms=["cpu"])(*structs).serialize())
-
-
-def _write_arguments(program: FlatProgram, scaled: ScaledProgram, folder: Path) -> tuple[str, ...]:
-    """Write the user's own arrays; nothing for an argument that is drawn there."""
-    files = []
-    for index, leaf in enumerate(program.leaves):
-        is_concrete = isinstance(leaf, (jax.Array, np.ndarray, np.generic, bool, int, float))
-        is_key = jax.dtypes.issubdtype(program.avals[index].dtype, jax.dtypes.extended)
-        if not scaled.has_original_shapes or not is_concrete or is_key:
-            files.append("")
-            continue
-        files.append(f"argument-{index}")
-        content = np.asarray(leaf).astype(program.avals[index].dtype)
-        (folder / files[-1]).write_bytes(content.tobytes())
-    return tuple(files)
+        response = run_compiler(command, path, {"JAX_PLATFORMS": "cpu"}, program.name, limit_s)
+    return DeviceRunResult.parse(response), is_widened
 
 
 # -------------------------------------------------------------------------------- the record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -23,13 +23,17 @@ class FlatProgram:
     avals: tuple[Any, ...]  # ShapeDtypeStructs without sharding
     fresh_function: Callable[[], Callable[..., Any]]
     output_names: list[str]  # known once it was traced
+    # index of a result -> index of the argument that it replaces in the next step
+    state: Mapping[int, int]
 
     @functools.cached_property
     def function(self) -> Callable[..., Any]:
         return self.fresh_function()
 
 
-def flatten_program(f: Callable[..., Any], args: Sequence[Any]) -> FlatProgram:
+def flatten_program(
+    f: Callable[..., Any], args: Sequence[Any], state: Mapping[int, int]
+) -> FlatProgram:
     """Return the program for a tuple of pytrees of arrays and ShapeDtypeStructs."""
     leaves, tree = jax.tree.flatten(tuple(args))
     output_names: list[str] = []
@@ -52,7 +56,30 @@ def flatten_program(f: Callable[..., Any], args: Sequence[Any]) -> FlatProgram:
         avals=tuple(_struct(leaf) for leaf in leaves),
         fresh_function=fresh_function,
         output_names=output_names,
+        state=state,
     )
+
+
+def jit_with_state(
+    program: FlatProgram,
+    function: Callable[..., Any],
+    shardings: Sequence[Any],
+    donated: Sequence[int] = (),
+) -> Any:
+    """Return the jit of a program, in which the new state is sharded as the old one.
+
+    Without that, XLA shards new parameters as their gradients happen to be, and the reshard before
+    the next step would be missing. `program` must have been traced before.
+    """
+    options = {}
+    if program.state:
+        n_outputs = len(program.output_names)
+        options["out_shardings"] = [
+            shardings[program.state[index]] if index in program.state else None
+            for index in range(n_outputs)
+        ]
+    # keep_unused: an argument that is not read still takes its memory, as on real devices.
+    return jax.jit(function, keep_unused=True, donate_argnums=tuple(donated), **options)
 
 
 def _struct(leaf: Any) -> jax.ShapeDtypeStruct:

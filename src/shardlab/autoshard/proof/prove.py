@@ -13,20 +13,26 @@ Three proofs, each independent of the search that found the shardings:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 from jax.sharding import NamedSharding
 
+from shardlab._jax.partitioned_program import InsertedCall
+from shardlab._jax.shardy_program import PartitioningFailed, lower_once
 from shardlab._text.units import bytes_text
 from shardlab.analysis.run_arguments import error_summary
 from shardlab.autoshard.proof.collective_comparison import compare_collectives
 from shardlab.autoshard.proof.device_run import prove_values
-from shardlab.autoshard.proof.flat_program import FlatProgram, donated_leaves, flatten_program
+from shardlab.autoshard.proof.flat_program import (
+    FlatProgram,
+    donated_leaves,
+    flatten_program,
+    jit_with_state,
+)
 from shardlab.autoshard.proof.proof_record import CollectiveProof, MemoryProof, Proof, Verdict
 from shardlab.autoshard.proof.scaled_program import partition_spec
-from shardlab.collectives.call import CollectiveCall
 from shardlab.errors import CompileError, LayoutMismatch
 from shardlab.sharding.layout import layout
 from shardlab.sharding.mesh import Mesh, parse_mesh
@@ -44,7 +50,11 @@ _LIMIT_S = 300.0
 class ProofOptions:
     """What is claimed besides the specs, and how long each proof may take."""
 
-    collectives: tuple[CollectiveCall, ...] | None = None  # that Shardy inserts
+    # Those that Shardy inserts; None: the proof asks Shardy itself.
+    collectives: tuple[InsertedCall, ...] | None = None
+    # index of a result -> index of the argument that it replaces in the next step, and whose
+    # sharding it therefore must have
+    state: Mapping[int, int] = dataclasses.field(default_factory=dict)
     memory_limit: int | None = None  # bytes per device
     topology: str | None = None  # "v5p:4x4x4": also ask the TPU compiler, with shardlab[tpu]
     compile_limit_s: float = _LIMIT_S
@@ -65,19 +75,21 @@ def prove(
     fit the arguments. A proof that cannot be made is "not proven", with the reason.
 
     >>> import jax, jax.numpy as jnp
-    >>> shapes = (jax.ShapeDtypeStruct((8, 4), jnp.float32), jax.ShapeDtypeStruct((4,), jnp.float32))
-    >>> proof = prove(lambda w, x: w @ x, shapes, "data=4", ("data", ""))
+    >>> w, x = jnp.ones((8, 4)), jax.ShapeDtypeStruct((4,), jnp.float32)
+    >>> proof = prove(lambda w, x: w @ x, (w, x), "data=4", ("data", ""))
     >>> proof.values.verdict, proof.memory.argument_bytes  # 8 * 4 * 4 / 4 + 4 * 4
     ('proven', 48)
     """
     options = options or ProofOptions()
     parsed_mesh = parse_mesh(mesh)
-    program = flatten_program(f, args)
+    program = flatten_program(f, args, options.state)
     parsed_specs = _parse_specs(program, specs)
     # First: it raises for specs that do not fit, before anything is compiled.
     planned = _planned_argument_bytes(program, parsed_specs, parsed_mesh)
     sizes = dict(parsed_mesh.shape)
-    collectives, memory = _prove_by_compiler(f, args, program, parsed_specs, sizes, planned, options)
+    collectives, memory = _prove_by_compiler(
+        f, args, program, parsed_specs, sizes, planned, options
+    )
     return Proof(
         program=program.name,
         mesh=tuple(sizes.items()),
@@ -127,7 +139,10 @@ def _prove_by_compiler(
         return _not_compiled(error_summary(error.__cause__ or error), planned, options)  # type: ignore[arg-type]
     except Exception as error:  # tracing runs the user's function
         return _not_compiled(error_summary(error), planned, options)
-    collectives = compare_collectives(options.collectives, observed.calls, sizes)
+    claimed = options.collectives
+    if claimed is None:
+        claimed = _shardy_collectives(f, args, specs, sizes, options.state)
+    collectives = compare_collectives(claimed, observed.calls, sizes)
     return collectives, _memory_proof(staged, observed, planned, options)
 
 
@@ -161,9 +176,30 @@ def _stage(
         for aval, spec in zip(program.avals, specs, strict=True)
     ]
     donated = donated_leaves(f, args, sizes)
-    # keep_unused: an argument that is not read still takes its memory, as on real devices.
-    jitted = jax.jit(program.fresh_function(), keep_unused=True, donate_argnums=donated)
+    if program.state:  # the number of results is known only once it was traced
+        stage_program(jax.jit(program.fresh_function()), program.avals, sizes)
+    shardings = [struct.sharding for struct in structs]
+    jitted = jit_with_state(program, program.fresh_function(), shardings, donated)
     return stage_program(jitted, structs, sizes)
+
+
+def _shardy_collectives(
+    f: Callable[..., Any],
+    args: Sequence[Any],
+    specs: Sequence[Spec],
+    sizes: dict[str, int],
+    state: Mapping[int, int],
+) -> tuple[InsertedCall, ...] | None:
+    leaves = jax.tree.leaves(tuple(args))
+    full_axes = [
+        (*spec.axes, *((),) * (len(leaf.shape) - len(spec.axes)))
+        for spec, leaf in zip(specs, leaves, strict=True)
+    ]
+    try:
+        lowered = lower_once(f, args, tuple(sizes.items()), state)
+        return lowered.partition(full_axes).collectives
+    except PartitioningFailed:
+        return None
 
 
 def _memory_proof(
@@ -215,9 +251,7 @@ def _judge_memory(
 
 
 def _total_bytes(memory: Memory) -> int:
-    return (
-        memory.argument_bytes + memory.output_bytes + memory.temp_bytes - memory.alias_bytes
-    )
+    return memory.argument_bytes + memory.output_bytes + memory.temp_bytes - memory.alias_bytes
 
 
 def _observe_tpu(staged: StagedProgram, options: ProofOptions) -> tuple[Memory | None, str]:

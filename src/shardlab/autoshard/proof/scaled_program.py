@@ -34,7 +34,7 @@ _MAX_ARGUMENT_BYTES = 32_000_000
 _MAX_FLOPS = 20e9
 # Below this a dimension is left alone: layers, experts, kernel sizes, channels of a picture.
 _SMALLEST_DIM = 8
-_FACTORS = (256, 128, 64, 32, 16, 8, 4, 2)
+_FACTORS = (64, 32, 16, 8, 4, 2)
 _SEARCH_LIMIT_S = 60.0
 
 
@@ -98,8 +98,10 @@ def scale_program(
 def scale_mesh(sizes: MeshSizes) -> MeshSizes:
     """Return the mesh with each axis reduced to 2 or 3 devices, or as it is where neither divides.
 
-    >>> scale_mesh((("data", 16), ("model", 9), ("expert", 1), ("stage", 5)))
-    (('data', 2), ('model', 3), ('expert', 1), ('stage', 5))
+    >>> scale_mesh((("data", 16), ("model", 9), ("expert", 1)))
+    (('data', 2), ('model', 3), ('expert', 1))
+    >>> scale_mesh((("data", 16), ("stage", 5)))
+    (('data', 2), ('stage', 5))
     """
     mesh = tuple((name, _scaled_size(size)) for name, size in sizes)
     if math.prod(size for _, size in mesh) > _MAX_DEVICES:
