@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shardlab.analysis.trace_and_check import check as check
     from shardlab.analysis.trace_and_check import trace as trace
+    from shardlab.autoshard.answer import Autosharding as Autosharding
+    from shardlab.autoshard.find_shardings import autoshard as autoshard
     from shardlab.errors import LabError as LabError
     from shardlab.planner.advice.make_advice import advise as advise
     from shardlab.planner.make_plan import plan as plan
@@ -44,6 +46,7 @@ __version__ = "0.1.0"
 
 # Where each public name is defined. `import shardlab` must stay fast, so they load on first use.
 _HOMES = {
+    "Autosharding": "shardlab.autoshard.answer",
     "LabError": "shardlab.errors",
     "Layout": "shardlab.sharding.layout",
     "Mesh": "shardlab.sharding.mesh",
@@ -51,6 +54,7 @@ _HOMES = {
     "ReplicasDiffer": "shardlab.simulator.interpreter.replicas",
     "Spec": "shardlab.sharding.spec",
     "Workload": "shardlab.planner.memory.workload",
+    "autoshard": "shardlab.autoshard.find_shardings",
     "advise": "shardlab.planner.advice.make_advice",
     "check": "shardlab.analysis.trace_and_check",
     "forget_peeks": "shardlab.simulator.peek",

@@ -57,6 +57,7 @@ LabError
 │  ├─ NothingToRecord
 │  ├─ TooLargeToRecord
 │  └─ UnknownEdit
+├─ CannotAutoshard (ValueError)
 ├─ PlanError (ValueError)
 │  ├─ UnknownModel
 │  ├─ InvalidModel
@@ -549,6 +550,12 @@ class UnknownEdit(RecordingError):
     """An edit that the program does not offer."""
 
     code = "recording.unknown_edit"
+
+
+class CannotAutoshard(LabError, ValueError):
+    """No shardings were found for a program: none fits, or none is accepted by the compiler."""
+
+    code = "autoshard"
 
 
 # Plans: models, sharding rules and options (`shardlab.planner`)

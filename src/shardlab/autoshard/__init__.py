@@ -1,1 +1,1 @@
-"""Finds the shardings of a jit program's arguments, and proves them."""
+"""Finds shardings of a jit program: candidates judged by Shardy's passes and timed on hardware."""

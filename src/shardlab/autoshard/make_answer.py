@@ -1,0 +1,255 @@
+"""Makes the answer from the candidates found: simplifies it, explains it, and compares it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardlab._text.units import bytes_text, seconds_text
+from shardlab.autoshard.answer import (
+    ArgumentSpec,
+    Autosharding,
+    CollectiveUse,
+    ConstraintSpec,
+    GroupSpec,
+    RunnerUp,
+    SearchSummary,
+    ShardingCost,
+)
+from shardlab.autoshard.arguments import Group, Leaf
+from shardlab.autoshard.evaluation import MIN_GAIN, Candidate, replace_choices
+from shardlab.autoshard.search import Search
+from shardlab.autoshard.spec_choices import DimAxes, n_shards, replicated, spec_of
+from shardlab.hardware.chips import Hardware
+from shardlab.sharding.mesh import mesh_text
+
+_MAX_RUNNERS_UP = 3
+_LARGE_SHARE = 0.005  # of the bytes of all arguments: arrays above get a reason
+
+
+@dataclass(frozen=True)
+class _Alternative:
+    """The candidate with one group replicated, or one constraint left out."""
+
+    candidate: Candidate
+
+
+def make_answer(
+    f: Callable[..., Any],
+    leaves: Sequence[Leaf],
+    search: Search,
+    candidates: Sequence[Candidate],
+    *,
+    hardware: Hardware,
+    deadline: float,
+    started: float,
+) -> Autosharding:
+    """Return the answer for the first candidate; the others are its runners-up."""
+    best, alternatives = _simplify(candidates[0], search, deadline)
+    evaluator = search.evaluator
+    groups = evaluator.groups
+    axes = evaluator.argument_axes(best.assignment)
+    return Autosharding(
+        program=getattr(f, "__name__", "program"),
+        mesh=mesh_text(best.mesh),
+        hardware=hardware.title,
+        placement=best.cost.placement,
+        memory_limit=evaluator.memory_limit,
+        arguments=tuple(
+            ArgumentSpec(name=leaf.name, spec=spec_of(leaf_axes))
+            for leaf, leaf_axes in zip(leaves, axes, strict=True)
+        ),
+        groups=tuple(
+            _group_spec(group, choice, best, alternatives.get(index))
+            for index, (group, choice) in enumerate(zip(groups, best.assignment, strict=True))
+            if group.point is None and choice is not None
+        ),
+        constraints=_constraint_specs(groups, best),
+        collectives=_collective_uses(best, search),
+        cost=_sharding_cost("this answer", best, evaluator.memory_limit),
+        busy_seconds=best.cost.step.busy_seconds,
+        comparison=tuple(
+            _sharding_cost(name, candidate, evaluator.memory_limit)
+            for name, candidate in search.starts.items()
+        ),
+        search=SearchSummary(
+            n_candidates=evaluator.n_partitioned,
+            seconds=time.monotonic() - started,
+            is_exhaustive=search.is_exhaustive,
+            is_complete=search.is_complete,
+            seed=search.seed,
+        ),
+        runners_up=tuple(
+            RunnerUp(
+                mesh=mesh_text(other.mesh),
+                specs=tuple(map(spec_of, evaluator.argument_axes(other.assignment))),
+                constraints=_constraint_specs(groups, other),
+                seconds=other.seconds,
+                memory_bytes=other.memory_bytes,
+            )
+            for other in candidates[1 : 1 + _MAX_RUNNERS_UP]
+        ),
+        assumptions=_assumptions(search, best),
+    )
+
+
+def _simplify(
+    candidate: Candidate, search: Search, deadline: float
+) -> tuple[Candidate, dict[int, _Alternative]]:
+    """Replicate what gains nothing by its sharding, and drop constraints that gain nothing.
+
+    Returns the simpler candidate and, for each group that stays sharded, the alternative.
+    """
+    evaluator, best = search.evaluator, candidate
+    alternatives: dict[int, _Alternative] = {}
+    total = sum(group.n_bytes for group in evaluator.groups)
+    for index, group in enumerate(evaluator.groups):
+        choice = best.assignment[index]
+        simple: DimAxes | None = None if group.point is not None else replicated(group.shape)
+        is_large = group.point is not None or group.n_bytes >= _LARGE_SHARE * total
+        if group.is_fixed or choice == simple or time.monotonic() > deadline:
+            continue
+        if not is_large and not any(map(len, choice or ())):
+            continue
+        other = evaluator.evaluate(best.mesh, replace_choices(best.assignment, {index: simple}))
+        if other is None:
+            continue
+        is_no_slower = other.seconds <= best.seconds * (1 + MIN_GAIN / 2)
+        # Replicating what is not large costs memory that no one misses.
+        is_no_larger = other.memory_bytes <= best.memory_bytes * 1.02
+        if is_no_slower and is_no_larger and other.memory_bytes <= evaluator.memory_limit:
+            best = other
+        elif is_large:
+            alternatives[index] = _Alternative(other)
+    return best, alternatives
+
+
+def _group_spec(
+    group: Group, choice: DimAxes, best: Candidate, alternative: _Alternative | None
+) -> GroupSpec:
+    other = None if alternative is None else alternative.candidate
+    return GroupSpec(
+        name=group.name,
+        shape=group.shape,
+        dtype=group.dtype,
+        n_arrays=len(group.leaves),
+        n_bytes=group.n_bytes,
+        local_bytes=group.n_bytes // n_shards(choice, dict(best.mesh)),
+        spec=spec_of(choice),
+        is_kept=group.is_fixed,
+        replicated_seconds=None if other is None else other.seconds,
+        replicated_bytes=None if other is None else other.memory_bytes,
+        reason=_reason(group, choice, best, other),
+    )
+
+
+def _reason(group: Group, choice: DimAxes, best: Candidate, other: Candidate | None) -> str:
+    """Return why a group has its spec, by what replicating it would change."""
+    if group.is_fixed:
+        return "kept: you annotated it"
+    if not any(choice):
+        return "replicated: sharding it gains nothing"
+    if other is None:
+        return ""
+    axes = " and ".join(dict.fromkeys(name for names in choice for name in names))
+    saved, gained = other.memory_bytes - best.memory_bytes, other.seconds - best.seconds
+    parts = []
+    if abs(saved) >= 2**20:
+        parts.append(f"{'saves' if saved > 0 else 'takes'} {bytes_text(abs(saved))} a device")
+    if abs(gained) >= best.seconds * 1e-4:
+        verb = "saves" if gained > 0 else "costs"
+        parts.append(f"{verb} {seconds_text(abs(gained))} a step")
+    text = f"sharding it over {axes} {' and '.join(parts) or 'changes little'}"
+    added = _added_collective(best, other)
+    return f"{text}; {added}" if added else text
+
+
+def _added_collective(best: Candidate, other: Candidate) -> str:
+    """Return the largest collective that only the sharded program has."""
+    before = _collective_keys(other)
+    added = [
+        call
+        for call in best.program.collectives
+        if before.get((call.kind, call.axes, call.shape, call.source), 0) < call.count
+    ]
+    if not added:
+        return ""
+    call = max(added, key=lambda item: max(item.operand_bytes, item.result_bytes) * item.count)
+    n_bytes = max(call.operand_bytes, call.result_bytes)
+    times = f", {call.count} times" if call.count > 1 else ""
+    kind = call.kind.replace("_", "-")
+    return f"it needs {_article(kind)} {kind} of {bytes_text(n_bytes)}{times}, at {call.source}"
+
+
+def _article(noun: str) -> str:
+    return "an" if noun[0] in "aeiou" else "a"
+
+
+def _collective_keys(candidate: Candidate) -> dict[tuple[Any, ...], int]:
+    counts: dict[tuple[Any, ...], int] = {}
+    for call in candidate.program.collectives:
+        key = call.kind, call.axes, call.shape, call.source
+        counts[key] = counts.get(key, 0) + call.count
+    return counts
+
+
+def _constraint_specs(groups: Sequence[Group], candidate: Candidate) -> tuple[ConstraintSpec, ...]:
+    return tuple(
+        ConstraintSpec(
+            source=group.source,
+            shape=group.shape,
+            spec=spec_of(choice),
+            is_carry=group.is_carry,
+        )
+        for group, choice in zip(groups, candidate.assignment, strict=True)
+        if group.point is not None and choice is not None
+    )
+
+
+def _collective_uses(best: Candidate, search: Search) -> tuple[CollectiveUse, ...]:
+    """Return the collectives of a step, equal ones of a line together, the slowest first."""
+    coster = search.evaluator.coster
+    uses: dict[tuple[Any, ...], CollectiveUse] = {}
+    for call, seconds in coster.collective_seconds(best.program, best.mesh):
+        key = call.kind, call.axes, call.operand_bytes, call.source
+        before = uses.get(key)
+        uses[key] = CollectiveUse(
+            kind=call.kind,
+            axes=call.axes,
+            operand_bytes=call.operand_bytes,
+            result_bytes=call.result_bytes,
+            count=call.count + (before.count if before else 0),
+            seconds=seconds + (before.seconds if before else 0.0),
+            is_overlapped=coster.is_of_weights(call),
+            source=call.source,
+        )
+    return tuple(sorted(uses.values(), key=lambda use: -use.seconds))
+
+
+def _sharding_cost(name: str, candidate: Candidate, limit: int) -> ShardingCost:
+    return ShardingCost(
+        name=name,
+        mesh=mesh_text(candidate.mesh),
+        seconds=candidate.seconds,
+        memory_bytes=candidate.memory_bytes,
+        communication_seconds=candidate.cost.step.communication_seconds,
+        fits=candidate.memory_bytes <= limit,
+    )
+
+
+def _assumptions(search: Search, best: Candidate) -> tuple[str, ...]:
+    coster = search.evaluator.coster
+    share = coster.operation_timer.figure("exposed_share", default=1.0)
+    texts = [
+        "Parameters are gathered and gradients reduced while the devices compute; "
+        f"{share:.0%} of other all-reduces, all-gathers and reduce-scatters are waited for.",
+        "Arguments that come back with the same shapes are donated, and come back with the same "
+        "shardings.",
+        "Memory is arguments plus what is alive at once in program order; the compiler may "
+        "schedule better or worse.",
+    ]
+    if best.program.has_unknown_trip_count:
+        texts.append("A loop without a known number of iterations counts as one.")
+    return tuple(texts)
