@@ -32,7 +32,8 @@ from shardlab.sharding.mesh import parse_mesh
 from shardlab.tracing.stage import argument_names
 
 BASELINES = ("replicated", "data parallel", "FSDP", "Megatron")
-_EXHAUSTIVE_LIMIT = 256  # candidates of a space that is searched completely
+# More than the search itself tries completely, so that its moves are judged too.
+_EXHAUSTIVE_LIMIT = 1000
 _TOLERANCE = 1.001  # times of the same candidate differ in the last digits
 _SEARCH_TARGET_S = 60.0  # of 64 layers unrolled, the largest program of the issue
 
