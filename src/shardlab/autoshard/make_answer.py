@@ -111,8 +111,8 @@ def _simplify(
         is_large = group.point is not None or group.n_bytes >= _LARGE_SHARE * total
         if group.is_fixed or choice == simple or time.monotonic() > deadline:
             continue
-        if not is_large and not any(map(len, choice or ())):
-            continue
+        if group.point is None and not group.is_state:
+            continue  # a batch is loaded shard by shard, whatever the first operation gathers
         other = evaluator.evaluate(best.mesh, replace_choices(best.assignment, {index: simple}))
         if other is None:
             continue
@@ -150,7 +150,7 @@ def _reason(group: Group, choice: DimAxes, best: Candidate, other: Candidate | N
     if group.is_fixed:
         return "kept: you annotated it"
     if not any(choice):
-        return "replicated: sharding it gains nothing"
+        return "sharding it gains nothing" if group.is_state else "replicated"
     if other is None:
         return ""
     axes = " and ".join(dict.fromkeys(name for names in choice for name in names))

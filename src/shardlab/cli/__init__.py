@@ -26,6 +26,7 @@ _COMMANDS = {
     "reshard": "shardlab.cli.reshard",
     "run": "shardlab.cli.run",
     "trace": "shardlab.cli.trace",
+    "autoshard": "shardlab.cli.autoshard",
     "check": "shardlab.cli.check",
     "record": "shardlab.cli.record",
     "learn": "shardlab.cli.learn",

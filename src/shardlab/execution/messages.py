@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from shardlab._text.printable import printable_text
+from shardlab.autoshard.answer import Autosharding
 from shardlab.errors import LabError
 from shardlab.execution.target import Target
 from shardlab.findings.report import Report
@@ -28,11 +29,20 @@ from shardlab.tracing.trace import Trace
 
 VERSION = 1
 
-Command = Literal["check", "plan", "record", "trace"]
+Command = Literal["autoshard", "check", "plan", "record", "trace"]
 
 
 class MessageError(ValueError):
     """A line that is not a message of this version."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoshardOptions:
+    """What `shardlab autoshard` searches for, and for how long."""
+
+    memory: str | None = None  # of a device
+    budget: float = 45.0  # seconds
+    seed: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +60,7 @@ class Job:
     hardware: str | None = None  # the chip of the times in a recording
     program: str | None = None  # of a script: the name of the program to record
     reference: Target | None = None  # a function whose results are the right ones
+    autoshard: AutoshardOptions | None = None
     memory_limit: int = 0  # bytes
     cpu_seconds: float = 0.0  # of one processor; 0 for no limit
 
@@ -70,12 +81,13 @@ class Job:
     def from_json(cls, data: Mapping[str, Any]) -> Job:
         # JSON has no tuples, and a frozen record should not hold lists.
         lists = {"args": tuple(data["args"]), "meshes": tuple(data["meshes"])}
-        reference = data.get("reference")
+        reference, autoshard = data.get("reference"), data.get("autoshard")
+        options = {"autoshard": AutoshardOptions(**autoshard) if autoshard else None}
         targets = {
             "target": Target(**data["target"]),
             "reference": Target(**reference) if reference else None,
         }
-        return cls(**{**data, **lists, **targets})
+        return cls(**{**data, **lists, **targets, **options})
 
 
 @dataclass(frozen=True)
@@ -133,7 +145,8 @@ def _error_classes(kind: type[LabError]) -> Iterator[type[LabError]]:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerResult:
-    """The records of a job: a report (check), traces, a recording (record), or a model (plan).
+    """The records of a job: a report (check), traces, a recording (record), a model (plan), or
+    shardings (autoshard).
 
     A script that fails after some of its programs ran has results and a `failure`.
     """
@@ -143,6 +156,7 @@ class WorkerResult:
     recording: Recording | None = None
     notes: tuple[str, ...] = ()
     model: Model | None = None
+    autosharding: Autosharding | None = None
     failure: Failure | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -152,19 +166,21 @@ class WorkerResult:
             "recording": None if self.recording is None else self.recording.to_json(),
             "notes": list(self.notes),
             "model": None if self.model is None else model_to_json(self.model),
+            "autosharding": None if self.autosharding is None else self.autosharding.to_json(),
             "failure": None if self.failure is None else self.failure.to_json(),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> WorkerResult:
         report, model, failure = data["report"], data["model"], data["failure"]
-        recording = data["recording"]
+        recording, autosharding = data["recording"], data["autosharding"]
         return cls(
             report=None if report is None else Report.from_json(report),
             traces=tuple(map(Trace.from_json, data["traces"])),
             recording=None if recording is None else Recording.from_json(recording),
             notes=tuple(data["notes"]),
             model=None if model is None else model_from_json(model),
+            autosharding=None if autosharding is None else Autosharding.from_json(autosharding),
             failure=None if failure is None else Failure.from_json(failure),
         )
 

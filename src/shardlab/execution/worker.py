@@ -164,6 +164,8 @@ def _do_job(job: Job, report_step: ReportStep) -> WorkerResult:
             return _trace_function(job, report_step)
         if job.command == "record":
             return _record_function(job, report_step)
+        if job.command == "autoshard":
+            return _autoshard_function(job, report_step)
         return _check_function(job, report_step)
 
 
@@ -221,6 +223,26 @@ def _trace_function(job: Job, report_step: ReportStep) -> WorkerResult:
     record = trace(function, *args, mesh=job.mesh, topology=job.topology)
     # A wrapped function has the name of its body; the user knows it by the name they typed.
     return WorkerResult(traces=(replace(record, program=name),))
+
+
+def _autoshard_function(job: Job, report_step: ReportStep) -> WorkerResult:
+    from shardlab.autoshard.find_shardings import DEFAULT_HARDWARE, autoshard
+
+    function, args = _load_function(job, report_step)
+    options = job.autoshard
+    assert options is not None
+    answer = autoshard(
+        function,
+        *args,
+        mesh=job.mesh,
+        devices=None if job.mesh else job.devices,
+        hardware=job.hardware or DEFAULT_HARDWARE,
+        memory=options.memory,
+        budget=options.budget,
+        seed=options.seed,
+        on_progress=report_step,
+    )
+    return WorkerResult(autosharding=replace(answer, program=job.target.function))
 
 
 def _record_function(job: Job, report_step: ReportStep) -> WorkerResult:

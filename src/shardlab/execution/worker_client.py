@@ -127,6 +127,7 @@ def _wait_for_result(
 def _has_result(result: WorkerResult, job: Job) -> bool:
     """Return whether a result has the record of its command, or an error instead of it."""
     records = {
+        "autoshard": result.autosharding,
         "check": result.report,
         "plan": result.model,
         "record": result.recording,
