@@ -54,7 +54,7 @@ _HOMES = {
     "ReplicasDiffer": "shardlab.simulator.interpreter.replicas",
     "Spec": "shardlab.sharding.spec",
     "Workload": "shardlab.planner.memory.workload",
-    "autoshard": "shardlab.autoshard.find_shardings",
+    "autoshard": "shardlab.autoshard",
     "advise": "shardlab.planner.advice.make_advice",
     "check": "shardlab.analysis.trace_and_check",
     "forget_peeks": "shardlab.simulator.peek",

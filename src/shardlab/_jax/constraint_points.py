@@ -58,9 +58,7 @@ def _open_constraint(value: Any, mesh: Any, scope: str) -> Any:
 
 
 def _is_activation(value: Any) -> bool:
-    return (
-        hasattr(value, "ndim") and value.ndim >= 2 and jnp.issubdtype(value.dtype, jnp.floating)
-    )
+    return hasattr(value, "ndim") and value.ndim >= 2 and jnp.issubdtype(value.dtype, jnp.floating)
 
 
 @contextlib.contextmanager

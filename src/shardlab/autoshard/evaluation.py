@@ -100,9 +100,7 @@ class Evaluator:
 MIN_GAIN = 0.002
 
 
-def replace_choices(
-    assignment: Assignment, changes: Mapping[int, DimAxes | None]
-) -> Assignment:
+def replace_choices(assignment: Assignment, changes: Mapping[int, DimAxes | None]) -> Assignment:
     return tuple(changes.get(index, choice) for index, choice in enumerate(assignment))
 
 

@@ -22,18 +22,12 @@ from shardlab.autoshard.arguments import Group, Leaf
 from shardlab.autoshard.evaluation import MIN_GAIN, Candidate, replace_choices
 from shardlab.autoshard.search import Search
 from shardlab.autoshard.spec_choices import DimAxes, n_shards, replicated, spec_of
+from shardlab.autoshard.step_cost import weight_shapes_of
 from shardlab.hardware.chips import Hardware
 from shardlab.sharding.mesh import mesh_text
 
 _MAX_RUNNERS_UP = 3
 _LARGE_SHARE = 0.005  # of the bytes of all arguments: arrays above get a reason
-
-
-@dataclass(frozen=True)
-class _Alternative:
-    """The candidate with one group replicated, or one constraint left out."""
-
-    candidate: Candidate
 
 
 def make_answer(
@@ -53,7 +47,7 @@ def make_answer(
     axes = evaluator.argument_axes(best.assignment)
     return Autosharding(
         program=getattr(f, "__name__", "program"),
-        mesh=mesh_text(best.mesh),
+        mesh=_shown_mesh(best, search),
         hardware=hardware.title,
         placement=best.cost.placement,
         memory_limit=evaluator.memory_limit,
@@ -68,11 +62,10 @@ def make_answer(
         ),
         constraints=_constraint_specs(groups, best),
         collectives=_collective_uses(best, search),
-        cost=_sharding_cost("this answer", best, evaluator.memory_limit),
+        cost=_sharding_cost("this answer", best, search),
         busy_seconds=best.cost.step.busy_seconds,
         comparison=tuple(
-            _sharding_cost(name, candidate, evaluator.memory_limit)
-            for name, candidate in search.starts.items()
+            _sharding_cost(name, candidate, search) for name, candidate in search.starts.items()
         ),
         search=SearchSummary(
             n_candidates=evaluator.n_partitioned,
@@ -83,7 +76,7 @@ def make_answer(
         ),
         runners_up=tuple(
             RunnerUp(
-                mesh=mesh_text(other.mesh),
+                mesh=_shown_mesh(other, search),
                 specs=tuple(map(spec_of, evaluator.argument_axes(other.assignment))),
                 constraints=_constraint_specs(groups, other),
                 seconds=other.seconds,
@@ -97,13 +90,13 @@ def make_answer(
 
 def _simplify(
     candidate: Candidate, search: Search, deadline: float
-) -> tuple[Candidate, dict[int, _Alternative]]:
+) -> tuple[Candidate, dict[int, Candidate]]:
     """Replicate what gains nothing by its sharding, and drop constraints that gain nothing.
 
     Returns the simpler candidate and, for each group that stays sharded, the alternative.
     """
     evaluator, best = search.evaluator, candidate
-    alternatives: dict[int, _Alternative] = {}
+    alternatives: dict[int, Candidate] = {}
     total = sum(group.n_bytes for group in evaluator.groups)
     for index, group in enumerate(evaluator.groups):
         choice = best.assignment[index]
@@ -122,14 +115,13 @@ def _simplify(
         if is_no_slower and is_no_larger and other.memory_bytes <= evaluator.memory_limit:
             best = other
         elif is_large:
-            alternatives[index] = _Alternative(other)
+            alternatives[index] = other
     return best, alternatives
 
 
 def _group_spec(
-    group: Group, choice: DimAxes, best: Candidate, alternative: _Alternative | None
+    group: Group, choice: DimAxes, best: Candidate, other: Candidate | None
 ) -> GroupSpec:
-    other = None if alternative is None else alternative.candidate
     return GroupSpec(
         name=group.name,
         shape=group.shape,
@@ -162,35 +154,51 @@ def _reason(group: Group, choice: DimAxes, best: Candidate, other: Candidate | N
         verb = "saves" if gained > 0 else "costs"
         parts.append(f"{verb} {seconds_text(abs(gained))} a step")
     text = f"sharding it over {axes} {' and '.join(parts) or 'changes little'}"
-    added = _added_collective(best, other)
+    added = _added_collective(group, best, other)
     return f"{text}; {added}" if added else text
 
 
-def _added_collective(best: Candidate, other: Candidate) -> str:
-    """Return the largest collective that only the sharded program has."""
-    before = _collective_keys(other)
-    added = [
-        call
-        for call in best.program.collectives
-        if before.get((call.kind, call.axes, call.shape, call.source), 0) < call.count
-    ]
+def _added_collective(group: Group, best: Candidate, other: Candidate) -> str:
+    """Return the largest collective that the sharded program has more often than the other."""
+    before, after = _collective_counts(other), _collective_counts(best)
+    added = {call: n - before.get(call, 0) for call, n in after.items() if n > before.get(call, 0)}
+    # Collectives of the array itself say most; those of activations may come with it.
+    own = {call: n for call, n in added.items() if call.shape in weight_shapes_of([group.shape])}
     if not added:
         return ""
-    call = max(added, key=lambda item: max(item.operand_bytes, item.result_bytes) * item.count)
-    n_bytes = max(call.operand_bytes, call.result_bytes)
-    times = f", {call.count} times" if call.count > 1 else ""
+    call, count = max((own or added).items(), key=lambda item: item[0].n_bytes * item[1])
+    times = f", {count} times" if count > 1 else ""
     kind = call.kind.replace("_", "-")
-    return f"it needs {_article(kind)} {kind} of {bytes_text(n_bytes)}{times}, at {call.source}"
+    return (
+        f"it needs {_article(kind)} {kind} of {bytes_text(call.n_bytes)}{times}, at {call.source}"
+    )
 
 
 def _article(noun: str) -> str:
     return "an" if noun[0] in "aeiou" else "a"
 
 
-def _collective_keys(candidate: Candidate) -> dict[tuple[Any, ...], int]:
-    counts: dict[tuple[Any, ...], int] = {}
+@dataclass(frozen=True, kw_only=True)
+class _Call:
+    """What equal collectives have in common; `n_bytes` is the larger of operand and result."""
+
+    kind: str
+    axes: tuple[str, ...]
+    shape: tuple[int, ...]
+    n_bytes: int
+    source: str
+
+
+def _collective_counts(candidate: Candidate) -> dict[_Call, int]:
+    counts: dict[_Call, int] = {}
     for call in candidate.program.collectives:
-        key = call.kind, call.axes, call.shape, call.source
+        key = _Call(
+            kind=call.kind,
+            axes=call.axes,
+            shape=call.shape,
+            n_bytes=max(call.operand_bytes, call.result_bytes),
+            source=call.source,
+        )
         counts[key] = counts.get(key, 0) + call.count
     return counts
 
@@ -228,14 +236,14 @@ def _collective_uses(best: Candidate, search: Search) -> tuple[CollectiveUse, ..
     return tuple(sorted(uses.values(), key=lambda use: -use.seconds))
 
 
-def _sharding_cost(name: str, candidate: Candidate, limit: int) -> ShardingCost:
+def _sharding_cost(name: str, candidate: Candidate, search: Search) -> ShardingCost:
     return ShardingCost(
         name=name,
-        mesh=mesh_text(candidate.mesh),
+        mesh=_shown_mesh(candidate, search),
         seconds=candidate.seconds,
         memory_bytes=candidate.memory_bytes,
         communication_seconds=candidate.cost.step.communication_seconds,
-        fits=candidate.memory_bytes <= limit,
+        fits=candidate.memory_bytes <= search.evaluator.memory_limit,
     )
 
 
@@ -253,3 +261,10 @@ def _assumptions(search: Search, best: Candidate) -> tuple[str, ...]:
     if best.program.has_unknown_trip_count:
         texts.append("A loop without a known number of iterations counts as one.")
     return tuple(texts)
+
+
+def _shown_mesh(candidate: Candidate, search: Search) -> str:
+    """Return the mesh as text; axes of size 1 only if the person named them."""
+    if not search.is_of_meshes:
+        return mesh_text(candidate.mesh)
+    return mesh_text([axis for axis in candidate.mesh if axis[1] > 1] or candidate.mesh[:1])

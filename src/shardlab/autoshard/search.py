@@ -33,6 +33,7 @@ class Search:
     deadline: float  # of time.monotonic()
     seed: int = 0
     report_step: ReportStep = lambda step: None
+    is_of_meshes: bool = False  # of several meshes
     is_exhaustive: bool = False
     is_complete: bool = True  # False: the time was over before no move was better
     starts: dict[str, Candidate] = field(default_factory=dict)
@@ -44,6 +45,7 @@ class Search:
     def find(self, starts: Sequence[tuple[str, MeshSizes, Assignment]]) -> list[Candidate]:
         """Return the best candidates found, best first, of which each is a local optimum."""
         meshes = list(dict.fromkeys(mesh for _, mesh, _ in starts))
+        self.is_of_meshes = len(meshes) > 1
         evaluated = self._evaluate_starts(starts)
         if not evaluated:
             return []
@@ -82,7 +84,9 @@ class Search:
             if time.monotonic() > self.deadline:
                 return None
             candidate = self.evaluator.evaluate(mesh, assignment)
-            if candidate is not None and (best is None or self.evaluator.is_better(candidate, best)):
+            if candidate is not None and (
+                best is None or self.evaluator.is_better(candidate, best)
+            ):
                 best = candidate
         return best
 
@@ -154,9 +158,15 @@ class Search:
             index
             for index, group in enumerate(self.groups)
             if not group.is_fixed
-            and (group.point is not None or not group.is_state or group.n_bytes > _SMALL_SHARE * total)
+            and (
+                group.point is not None
+                or not group.is_state
+                or group.n_bytes > _SMALL_SHARE * total
+            )
         ]
-        return sorted(indices, key=lambda i: (self.groups[i].point is not None, -self.groups[i].n_bytes))
+        return sorted(
+            indices, key=lambda i: (self.groups[i].point is not None, -self.groups[i].n_bytes)
+        )
 
     def choices(self, index: int, mesh: MeshSizes) -> tuple[DimAxes | None, ...]:
         """Return the shardings of a group on a mesh; of a point also None, no constraint."""

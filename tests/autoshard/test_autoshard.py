@@ -1,0 +1,191 @@
+"""autoshard finds what an expert would write, keeps what the person wrote, and says what it did."""
+
+from __future__ import annotations
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from autoshard_programs import array, layers_args, layers_step, mlp_args, mlp_step
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import shardlab
+from shardlab.autoshard.answer_text import answer_text
+from shardlab.autoshard.arguments import find_state, group_leaves, read_leaves
+from shardlab.autoshard.paste_text import rules_of
+from shardlab.errors import CannotAutoshard
+from shardlab.sharding.spec import Spec
+from shardlab.tracing.stage import argument_names
+
+BUDGET = 3600.0  # the searches below end by themselves
+
+
+def find(f, args, **options):
+    return shardlab.autoshard(f, *args, hardware="tpu-v5p", budget=BUDGET, **options)
+
+
+def specs_by_name(answer):
+    return {argument.name: argument.spec for argument in answer.arguments}
+
+
+def test_a_small_model_is_data_parallel():
+    answer = find(mlp_step, mlp_args(batch=65536, width=256, hidden=768), mesh="data=8")
+    assert answer.specs == (Spec(), Spec(), Spec("data", None))
+
+
+def test_memory_forces_column_then_row_parallel_layers():
+    # Few rows and large matrices: moving activations is far cheaper than moving weights.
+    args = mlp_args(batch=128, width=8192, hidden=32768)
+    weights = 2 * 2 * 8192 * 32768
+    answer = find(mlp_step, args, mesh="model=8", memory=weights // 2)
+    specs = specs_by_name(answer)
+    assert specs["params['up']"] == Spec(None, "model")
+    assert specs["params['down']"] == Spec("model", None)
+    assert answer.cost.memory_bytes <= weights // 2
+
+
+def test_the_answer_is_never_worse_than_the_usual_shardings():
+    for program, args in ((mlp_step, mlp_args()), (layers_step, layers_args())):
+        answer = find(program, args, mesh="data=4,model=2")
+        fitting = [cost.seconds for cost in answer.comparison if cost.fits]
+        assert len(answer.comparison) == 5
+        assert answer.cost.seconds <= min(fitting) * 1.0011
+
+
+def test_local_search_finds_the_optimum_of_an_exhaustive_search(monkeypatch):
+    args = mlp_args(batch=512, width=1024, hidden=3072)
+    optimum = find(mlp_step, args, mesh="data=8", memory=10**7)
+    assert optimum.search.is_exhaustive
+    monkeypatch.setattr("shardlab.autoshard.search.EXHAUSTIVE_LIMIT", 0)
+    local = find(mlp_step, args, mesh="data=8", memory=10**7)
+    assert not local.search.is_exhaustive
+    assert local.search.is_complete
+    assert local.cost.seconds == pytest.approx(optimum.cost.seconds, rel=0.003)
+
+
+def test_the_same_seed_gives_the_same_answer():
+    first, second = (find(layers_step, layers_args(), mesh="data=4", seed=3) for _ in range(2))
+    assert first.specs == second.specs
+    assert first.search.n_candidates == second.search.n_candidates
+
+
+def test_what_the_person_annotated_is_kept():
+    mesh = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+    params, x = mlp_args()
+    kept = jax.ShapeDtypeStruct(
+        params["up"].shape, params["up"].dtype, sharding=NamedSharding(mesh, P("model", "data"))
+    )
+    answer = find(mlp_step, ({**params, "up": kept}, x), mesh="data=4,model=2")
+    assert specs_by_name(answer)["params['up']"] == Spec("model", "data")
+    assert [group.is_kept for group in answer.groups if group.name == "params['up']"] == [True]
+
+
+def test_a_number_of_devices_searches_meshes():
+    answer = find(mlp_step, mlp_args(), devices=8)
+    assert answer.mesh in ("data=8", "data=4,model=2", "data=2,model=4", "model=8")
+    assert {cost.mesh for cost in answer.comparison} > {"data=8"}
+
+
+def test_numbered_layers_and_optimizer_states_are_one_group():
+    def step(state, x):
+        return state, x
+
+    layers = [{"up": array(8, 24), "down": array(24, 8)} for _ in range(3)]
+    state = {"mu": layers, "params": layers, "count": jnp.zeros((), jnp.int32)}
+    args = (state, array(4, 8))
+    leaves = read_leaves(argument_names(step, args), frozenset(find_state(step, args).values()), ())
+    groups = {group.name: group for group in group_leaves(leaves)}
+    assert set(groups) == {
+        "state['params'][*]['up']",
+        "state['params'][*]['down']",
+        "state['count']",
+        "x",
+    }
+    assert len(groups["state['params'][*]['up']"].leaves) == 6
+
+
+def test_only_arguments_that_come_back_are_state():
+    def forward(params, x):
+        return x @ params["w"]
+
+    assert find_state(forward, ({"w": array(8, 8), "b": array(8)}, array(4, 8))) == {}
+    assert find_state(mlp_step, mlp_args()) == {0: 0, 1: 1}
+
+
+def test_a_scan_gets_a_constraint_on_what_it_carries():
+    # Parameters that fit only sharded, over the axis of the batch: fully sharded data parallelism.
+    args = layers_args(layers=8, batch=65536, width=4096, hidden=12288)
+    answer = find(layers_step, args, mesh="data=16", memory=4 * 10**9)
+    sharded = [group.spec for group in answer.groups if "weights" in group.name]
+    assert all("data" in spec.mesh_axes for spec in sharded)
+    assert [c.spec.axes[0] for c in answer.constraints if c.is_carry] == [("data",)]
+    kinds = {use.kind for use in answer.collectives if use.operand_bytes > 2**16}
+    assert kinds == {"all_gather", "reduce_scatter"}
+
+
+def test_a_sharded_array_says_what_replicating_it_would_change():
+    args = layers_args(layers=8, batch=65536, width=4096, hidden=12288)
+    answer = find(layers_step, args, mesh="data=16", memory=4 * 10**9)
+    [group] = [group for group in answer.groups if group.name.endswith("['weights']['up']")]
+    assert group.replicated_bytes > answer.cost.memory_bytes
+    assert group.reason.startswith("sharding it over data saves ")
+    assert "all-gather of" in group.reason
+    assert "autoshard_programs.py:" in group.reason
+
+
+def test_an_answer_survives_json():
+    answer = find(layers_step, layers_args(), mesh="data=4,model=2")
+    assert shardlab.Autosharding.from_json(json.loads(json.dumps(answer.to_json()))) == answer
+
+
+def test_the_text_has_specs_to_paste_and_says_that_nothing_is_proven():
+    answer = find(mlp_step, mlp_args(), mesh="data=4,model=2")
+    text = answer_text(answer, 120)
+    assert "Not proven" in text
+    start, end = text.index("specs = {"), text.index("}", text.index("specs = {"))
+    specs = eval(text[start + len("specs = ") : end + 1], {"P": P})
+    assert {name: Spec(*spec) for name, spec in specs.items()} == {
+        group.name: group.spec for group in answer.groups
+    }
+
+
+def test_the_rules_give_every_parameter_its_spec():
+    answer = find(layers_step, layers_args(), mesh="data=4,model=2", memory=10**8)
+    rules = rules_of(answer).rules
+    for group in answer.groups:
+        path = group.name.replace("['", ".").replace("']", "")
+        first = next(rule for rule in rules if __import__("re").search(rule.pattern, path))
+        assert first.spec == group.spec
+
+
+def test_the_specs_run_on_devices_as_they_are():
+    params, x = mlp_args(batch=16, width=8, hidden=24)
+    answer = find(mlp_step, (params, x), mesh="data=4,model=2", memory=10**9)
+    arrays = [
+        jnp.asarray(np.linspace(0, 1, a.size), a.dtype).reshape(a.shape)
+        for a in (params["down"], params["up"], x)
+    ]
+    expected = mlp_step({"down": arrays[0], "up": arrays[1]}, arrays[2])
+    with shardlab.simulated(8):
+        mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+        placed = [
+            jax.device_put(array, NamedSharding(mesh, P(*spec)))
+            for array, spec in zip(arrays, answer.specs, strict=True)
+        ]
+        result = jax.jit(mlp_step)({"down": placed[0], "up": placed[1]}, placed[2])
+    np.testing.assert_allclose(result[1], expected[1], rtol=1e-3)
+
+
+def test_a_program_that_fits_nowhere_is_an_error_with_the_least_memory():
+    with pytest.raises(CannotAutoshard, match="the least memory found is"):
+        find(mlp_step, mlp_args(), mesh="data=4", memory=10**5)
+
+
+def test_a_mesh_and_a_number_of_devices_exclude_each_other():
+    with pytest.raises(CannotAutoshard, match="either a mesh or a number of devices"):
+        find(mlp_step, mlp_args(), mesh="data=4", devices=4)
+    with pytest.raises(CannotAutoshard, match="either a mesh or a number of devices"):
+        find(mlp_step, mlp_args())
