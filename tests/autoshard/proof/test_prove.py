@@ -9,8 +9,12 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from shardlab.autoshard.proof.prove import ProofOptions, prove
+from shardlab.autoshard.answer import ConstraintSpec
+from shardlab.autoshard.find_shardings import autoshard
+from shardlab.autoshard.proof.proof_request import ProofOptions
+from shardlab.autoshard.proof.prove import prove, prove_answer
 from shardlab.errors import LabError, LayoutMismatch
+from shardlab.sharding.spec import Spec
 
 MESH = "data=4,model=2"
 
@@ -43,9 +47,9 @@ def megatron():
 
 def test_megatron_shardings_of_a_train_step_are_proven_in_all_three_ways(megatron):
     assert megatron.verdict == "proven", str(megatron)
-    assert [total.text for total in megatron.collectives.claimed[:2]] == [
-        total.text for total in megatron.collectives.xla[:2]
-    ]
+    # One all-reduce over model joins the row-parallel products, the rest are gradients.
+    assert megatron.collectives.differences == ()
+    assert {total.mesh_axes for total in megatron.collectives.xla} == {("data",), ("model",)}
     # The loss and two new matrices, on 2 x 2 devices.
     assert megatron.values.mesh == (("data", 2), ("model", 2))
     assert megatron.values.n_outputs == 3
@@ -63,9 +67,7 @@ def test_a_proof_is_text_and_plain_data(megatron):
 
 
 def test_collectives_that_were_tampered_with_are_disproven(megatron):
-    # What the search would claim with the batch over data alone is less than XLA inserts.
-    largest = max(megatron.collectives.claimed, key=lambda total: total.wire_bytes)
-    assert largest.wire_bytes > 1024
+    assert max(total.wire_bytes for total in megatron.collectives.claimed) > 1024
     tampered = dataclasses.replace(OPTIONS, collectives=())
     proof = prove(train_step, ARGS, MESH, SPECS, tampered)
     assert proof.collectives.verdict == "disproven"
@@ -141,6 +143,50 @@ def test_donated_arguments_are_counted_once():
     step = jax.jit(train_step, donate_argnums=0)
     proof = prove(step, ARGS, MESH, SPECS, OPTIONS)
     assert proof.memory.alias_bytes == 2 * (2 * 64 * 256 // 2)
+
+
+def square_loss(w, x):
+    return jnp.mean(jnp.square(x @ w))  # the line of the constraint below
+
+
+# The name of the function is on the line before.
+PRODUCT_LINE = f"{__file__}:{square_loss.__code__.co_firstlineno + 1}"
+
+
+def constrained(spec):
+    item = ConstraintSpec(source=PRODUCT_LINE, shape=(64, 32), spec=spec, is_carry=False)
+    args = (array(128, 32), array(64, 128))
+    options = ProofOptions(constraints=(item,))
+    return prove(square_loss, args, "data=4", (P("data"), P(None, "data")), options)
+
+
+def test_a_constraint_inside_of_the_program_is_compiled_by_xla_too():
+    scattered, replicated = constrained(Spec("data")), constrained(Spec(None, None))
+    for proof in (scattered, replicated):
+        assert proof.collectives.verdict == "proven", str(proof)
+        assert proof.memory.verdict == "proven"
+        assert "without the 1 constraint" in proof.values.sentence
+    # Sharded over the rows, the sum of the products is a reduce-scatter: half the bytes.
+    full, half = (
+        max(total.wire_bytes for total in proof.collectives.xla)
+        for proof in (replicated, scattered)
+    )
+    assert full == 2 * half
+
+
+def test_a_constraint_at_another_line_is_not_proven():
+    item = ConstraintSpec(source="other.py:1", shape=(64, 32), spec=Spec(), is_carry=False)
+    options = ProofOptions(constraints=(item,))
+    proof = prove(square_loss, (array(128, 32), array(64, 128)), "data=4", (P(), P()), options)
+    assert proof.collectives.verdict == "not proven"
+    assert "no place for a constraint at other.py:1" in proof.collectives.sentence
+
+
+def test_an_answer_of_autoshard_is_proven():
+    answer = autoshard(train_step, *ARGS, mesh=MESH, budget=60.0)
+    proof = prove_answer(train_step, ARGS, answer)
+    assert proof.verdict == "proven", str(proof)
+    assert proof.memory.limit_bytes == answer.memory_limit
 
 
 def test_tokens_and_a_random_key_are_drawn_so_that_outputs_are_finite():

@@ -44,9 +44,17 @@ _WORKER_MODULE = "shardlab.autoshard.proof.device_worker"
 
 
 def prove_values(
-    program: FlatProgram, sizes: MeshSizes, specs: Sequence[Spec], limit_s: float
+    program: FlatProgram,
+    sizes: MeshSizes,
+    specs: Sequence[Spec],
+    limit_s: float,
+    *,
+    n_constraints: int = 0,
 ) -> ValueProof:
-    """Run the program sharded and unsharded, and compare all outputs on every device."""
+    """Run the program sharded and unsharded, and compare all outputs on every device.
+
+    Constraints that the user has not written yet are not applied; the sentence says so.
+    """
     try:
         scaled = scale_program(program.function, program.avals, sizes, specs)
     except NotScaled as reason:
@@ -62,7 +70,11 @@ def prove_values(
     if is_widened:
         inputs = f"{result.inputs}, narrow floats as float32"
         result = dataclasses.replace(result, inputs=inputs)
-    return _value_proof(program, scaled, result)
+    record = _value_proof(program, scaled, result)
+    if not n_constraints:
+        return record
+    note = f" It ran without the {count_text(n_constraints, 'constraint')} inside of the program."
+    return dataclasses.replace(record, sentence=record.sentence + note)
 
 
 def _not_run(scaled: ScaledProgram, reason: str) -> ValueProof:
