@@ -64,10 +64,8 @@ def adam(param, gradient, mean, square):
 def train_step(state, tokens):
     value, gradients = jax.value_and_grad(loss)(state["params"], tokens)
     updated = jax.tree.map(adam, state["params"], gradients, state["mean"], state["square"])
-    params, mean, square = (
-        jax.tree.map(lambda leaf: leaf[i], updated, is_leaf=lambda leaf: isinstance(leaf, tuple))
-        for i in range(3)
-    )
+    outer, inner = jax.tree.structure(gradients), jax.tree.structure((0, 0, 0))
+    params, mean, square = jax.tree.transpose(outer, inner, updated)
     return {"params": params, "mean": mean, "square": square}, value
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import re
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +19,7 @@ from shardlab.autoshard.answer_text import answer_text
 from shardlab.autoshard.arguments import find_state, group_leaves, read_leaves
 from shardlab.autoshard.paste_text import rules_of
 from shardlab.errors import CannotAutoshard
+from shardlab.sharding.mesh import parse_mesh
 from shardlab.sharding.spec import Spec
 from shardlab.tracing.stage import argument_names
 
@@ -27,12 +30,25 @@ def find(f, args, **options):
     return shardlab.autoshard(f, *args, hardware="tpu-v5p", budget=BUDGET, **options)
 
 
+@functools.cache
+def layers_answer():
+    """A scan over layers on a mesh of two axes, with memory for a part of the states."""
+    return find(layers_step, layers_args(), mesh="data=4,model=2", memory=2 * 10**8)
+
+
+@functools.cache
+def sharded_layers_answer():
+    """Parameters that fit only sharded, over the axis of the batch: FSDP."""
+    args = layers_args(layers=8, batch=65536, width=4096, hidden=12288)
+    return find(layers_step, args, mesh="data=16", memory=8 * 10**9)
+
+
 def specs_by_name(answer):
     return {argument.name: argument.spec for argument in answer.arguments}
 
 
 def test_a_small_model_is_data_parallel():
-    answer = find(mlp_step, mlp_args(batch=65536, width=256, hidden=768), mesh="data=8")
+    answer = find(mlp_step, mlp_args(batch=2**21, width=256, hidden=768), mesh="data=8")
     assert answer.specs == (Spec(), Spec(), Spec("data", None))
 
 
@@ -48,11 +64,12 @@ def test_memory_forces_column_then_row_parallel_layers():
 
 
 def test_the_answer_is_never_worse_than_the_usual_shardings():
-    for program, args in ((mlp_step, mlp_args()), (layers_step, layers_args())):
-        answer = find(program, args, mesh="data=4,model=2")
+    for answer in (layers_answer(), find(mlp_step, mlp_args(), mesh="data=4")):
         fitting = [cost.seconds for cost in answer.comparison if cost.fits]
-        assert len(answer.comparison) == 5
-        assert answer.cost.seconds <= min(fitting) * 1.0011
+        assert {"replicated", "data parallel", "FSDP", "Megatron"} <= {
+            cost.name for cost in answer.comparison
+        }
+        assert answer.cost.seconds <= min(fitting)
 
 
 def test_local_search_finds_the_optimum_of_an_exhaustive_search(monkeypatch):
@@ -67,7 +84,8 @@ def test_local_search_finds_the_optimum_of_an_exhaustive_search(monkeypatch):
 
 
 def test_the_same_seed_gives_the_same_answer():
-    first, second = (find(layers_step, layers_args(), mesh="data=4", seed=3) for _ in range(2))
+    args = layers_args()
+    first, second = (find(layers_step, args, mesh="data=4", seed=3) for _ in range(2))
     assert first.specs == second.specs
     assert first.search.n_candidates == second.search.n_candidates
 
@@ -84,9 +102,12 @@ def test_what_the_person_annotated_is_kept():
 
 
 def test_a_number_of_devices_searches_meshes():
-    answer = find(mlp_step, mlp_args(), devices=8)
-    assert answer.mesh in ("data=8", "data=4,model=2", "data=2,model=4", "model=8")
-    assert {cost.mesh for cost in answer.comparison} > {"data=8"}
+    # 24 rows do not divide over 16 devices, so a mesh with a data axis of 8 must be tried.
+    args = mlp_args(batch=24, width=4096, hidden=16384)
+    answer = find(mlp_step, args, devices=16)
+    assert {cost.mesh for cost in answer.comparison} > {"data=16"}
+    assert parse_mesh(answer.mesh).n_devices == 16
+    assert answer.cost.seconds <= min(cost.seconds for cost in answer.comparison if cost.fits)
 
 
 def test_numbered_layers_and_optimizer_states_are_one_group():
@@ -115,20 +136,16 @@ def test_only_arguments_that_come_back_are_state():
     assert find_state(mlp_step, mlp_args()) == {0: 0, 1: 1}
 
 
-def test_a_scan_gets_a_constraint_on_what_it_carries():
-    # Parameters that fit only sharded, over the axis of the batch: fully sharded data parallelism.
-    args = layers_args(layers=8, batch=65536, width=4096, hidden=12288)
-    answer = find(layers_step, args, mesh="data=16", memory=4 * 10**9)
+def test_parameters_that_fit_only_sharded_are_gathered_layer_by_layer():
+    answer = sharded_layers_answer()
     sharded = [group.spec for group in answer.groups if "weights" in group.name]
     assert all("data" in spec.mesh_axes for spec in sharded)
-    assert [c.spec.axes[0] for c in answer.constraints if c.is_carry] == [("data",)]
     kinds = {use.kind for use in answer.collectives if use.operand_bytes > 2**16}
     assert kinds == {"all_gather", "reduce_scatter"}
 
 
 def test_a_sharded_array_says_what_replicating_it_would_change():
-    args = layers_args(layers=8, batch=65536, width=4096, hidden=12288)
-    answer = find(layers_step, args, mesh="data=16", memory=4 * 10**9)
+    answer = sharded_layers_answer()
     [group] = [group for group in answer.groups if group.name.endswith("['weights']['up']")]
     assert group.replicated_bytes > answer.cost.memory_bytes
     assert group.reason.startswith("sharding it over data saves ")
@@ -137,12 +154,12 @@ def test_a_sharded_array_says_what_replicating_it_would_change():
 
 
 def test_an_answer_survives_json():
-    answer = find(layers_step, layers_args(), mesh="data=4,model=2")
+    answer = layers_answer()
     assert shardlab.Autosharding.from_json(json.loads(json.dumps(answer.to_json()))) == answer
 
 
 def test_the_text_has_specs_to_paste_and_says_that_nothing_is_proven():
-    answer = find(mlp_step, mlp_args(), mesh="data=4,model=2")
+    answer = layers_answer()
     text = answer_text(answer, 120)
     assert "Not proven" in text
     start, end = text.index("specs = {"), text.index("}", text.index("specs = {"))
@@ -153,11 +170,11 @@ def test_the_text_has_specs_to_paste_and_says_that_nothing_is_proven():
 
 
 def test_the_rules_give_every_parameter_its_spec():
-    answer = find(layers_step, layers_args(), mesh="data=4,model=2", memory=10**8)
+    answer = layers_answer()
     rules = rules_of(answer).rules
     for group in answer.groups:
         path = group.name.replace("['", ".").replace("']", "")
-        first = next(rule for rule in rules if __import__("re").search(rule.pattern, path))
+        first = next(rule for rule in rules if re.search(rule.pattern, path))
         assert first.spec == group.spec
 
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Set
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from jax._src.lib.mlir import ir  # reads operations
 from jax._src.lib.mlir.dialects import sdy  # Shardy's attributes
 
 from shardlab._jax.module_source import SourceLines
 from shardlab._jax.partitioned_program import (
+    CollectiveKind,
     DimAxes,
     InsertedCall,
     LocalProduct,
@@ -139,7 +141,7 @@ class PartitionedReader:
     # ------------------------------------------------------------------------------------- blocks
 
     def _read_block(
-        self, block: Any, count: int, reading: _Reading, free: set[Any] = frozenset()
+        self, block: Any, count: int, reading: _Reading, free: Set[Any] = frozenset()
     ) -> float:
         """Read the operations of a block; return the bytes that are alive at once inside of it."""
         operations = list(block.operations)
@@ -220,7 +222,7 @@ class PartitionedReader:
         uses: dict[Any, list[int]],
         operations: list[Any],
     ) -> None:
-        """Count the bytes of a fusion at its ends: values that it reads and values that it stores."""
+        """Count the bytes of a fusion at its ends: values that it reads, values that it stores."""
         if name in _NO_TRAFFIC or name == "stablehlo.constant":
             return
         n_bytes = 0.0
@@ -245,7 +247,7 @@ class PartitionedReader:
             key = source, name.rpartition(".")[2]
             reading.passes[key] = reading.passes.get(key, 0.0) + n_bytes * count
 
-    # ------------------------------------------------------------------------- collectives, products
+    # ----------------------------------------------------------------------- collectives, products
 
     def _read_collective(
         self,
@@ -281,7 +283,7 @@ class PartitionedReader:
         shape, dtype, _ = self._type(result.type)
         reading.collectives.append(
             InsertedCall(
-                kind=kind,
+                kind=cast(CollectiveKind, kind),
                 axes=axes,
                 group_size=group,
                 operand_bytes=round(self._local_bytes(op.operands[0])),
@@ -351,7 +353,7 @@ class PartitionedReader:
             count=count,
         )
 
-    # ----------------------------------------------------------------------------- shapes, shardings
+    # --------------------------------------------------------------------------- shapes, shardings
 
     def _store_shardings(self, op: Any) -> None:
         attributes = op.operation.attributes

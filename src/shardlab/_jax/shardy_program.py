@@ -6,7 +6,8 @@ shardings and make every resharding a collective: tens of milliseconds, without 
 any size.
 
 >>> import jax, jax.numpy as jnp
->>> program = lower_once(lambda x, w: x @ w, (jnp.ones((8, 16)), jnp.ones((16, 4))), (("model", 4),))
+>>> args = jnp.ones((8, 16)), jnp.ones((16, 4))
+>>> program = lower_once(lambda x, w: x @ w, args, (("model", 4),))
 >>> partitioned = program.partition([((), ("model",)), (("model",), ())])
 >>> [(call.kind, call.operand_bytes) for call in partitioned.collectives]
 [('all_reduce', 128)]

@@ -103,8 +103,8 @@ def group_leaves(leaves: Sequence[Leaf]) -> tuple[Group, ...]:
 
 # Words of optimizer states: a group is called after its parameter.
 _OPTIMIZER_WORDS = frozenset(
-    "adam ema exp_avg inner_state m mean momentum mu nu opt opt_state optimizer optimizer_state "
-    "square sq trace v velocity".split()
+    {"adam", "ema", "exp_avg", "inner_state", "m", "mean", "momentum", "mu", "nu", "opt"}
+    | {"opt_state", "optimizer", "optimizer_state", "square", "sq", "trace", "v", "velocity"}
 )
 
 

@@ -11,6 +11,8 @@ from shardlab.autoshard.arguments import Group
 from shardlab.autoshard.spec_choices import DimAxes, MeshSizes, replicated
 from shardlab.autoshard.step_cost import StepCost, StepCoster
 
+MIN_GAIN = 0.002  # of the step time: smaller differences mean nothing in an estimate
+
 Assignment = tuple[DimAxes | None, ...]  # by group; None: a constraint point without a constraint
 
 
@@ -59,6 +61,9 @@ class Evaluator:
     def score(self, candidate: Candidate) -> tuple[int, float]:
         return candidate.score(self.memory_limit)
 
+    def fits(self, candidate: Candidate) -> bool:
+        return candidate.memory_bytes <= self.memory_limit
+
     def is_better(self, candidate: Candidate, other: Candidate) -> bool:
         """Return whether a candidate is better by more than what the estimate can tell apart."""
         (over, value), (other_over, other_value) = self.score(candidate), self.score(other)
@@ -95,9 +100,6 @@ class Evaluator:
             program=program,
             cost=self.coster.cost(program, mesh),
         )
-
-
-MIN_GAIN = 0.002
 
 
 def replace_choices(assignment: Assignment, changes: Mapping[int, DimAxes | None]) -> Assignment:

@@ -60,7 +60,7 @@ def autoshard(
     ...     return jax.tree.map(lambda w, g: w - g, params, gradients), jnp.sum(x)
     >>> array = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)
     >>> params = {"up": array(256, 1024), "down": array(1024, 256)}
-    >>> autoshard(step, params, array(65536, 256), mesh="data=8", hardware="tpu-v5p").specs
+    >>> autoshard(step, params, array(2**21, 256), mesh="data=8", hardware="tpu-v5p").specs
     (Spec(), Spec(), Spec('data', None))
 
     Give either `mesh`, whose axes are used as they are, or `devices`, and meshes with the axes
@@ -103,7 +103,7 @@ def autoshard(
             where=getattr(f, "__name__", "the program"),
             fix="shardlab trace shows what the compiler makes of it with your own shardings.",
         )
-    fitting = [item for item in candidates if item.memory_bytes <= setting.memory_limit]
+    fitting = [item for item in candidates if evaluator.fits(item)]
     if not fitting:
         raise _does_not_fit(candidates[0].memory_bytes, setting)
     report_step("comparing the answer with its alternatives")
@@ -176,5 +176,5 @@ def _does_not_fit(least: int, setting: _Setting) -> CannotAutoshard:
         f"Nothing that was tried fits: the least memory found is {bytes_text(least)} a device, and "
         f"{bytes_text(setting.memory_limit)} are usable.",
         where=f"mesh {mesh}, {setting.hardware.title}",
-        fix="more devices, a smaller batch, rematerialization (jax.checkpoint), or a longer budget.",
+        fix="more devices, a smaller batch, jax.checkpoint, or a longer budget.",
     )

@@ -41,7 +41,7 @@ def make_answer(
     started: float,
 ) -> Autosharding:
     """Return the answer for the first candidate; the others are its runners-up."""
-    best, alternatives = _simplify(candidates[0], search, deadline)
+    best, alternatives = _simplify(_shard_batch(candidates[0], search), search, deadline)
     evaluator = search.evaluator
     groups = evaluator.groups
     axes = evaluator.argument_axes(best.assignment)
@@ -88,6 +88,26 @@ def make_answer(
     )
 
 
+def _shard_batch(candidate: Candidate, search: Search) -> Candidate:
+    """Shard the batch where that is as good as replicating it.
+
+    A constraint on the first product slices a replicated batch for nothing, so an estimate cannot
+    tell both apart; but loading the whole batch on every device is not what anyone wants.
+    """
+    evaluator, best = search.evaluator, candidate
+    usual = search.starts.get("data parallel")
+    if usual is None or usual.mesh != candidate.mesh:
+        return best
+    for index, group in enumerate(evaluator.groups):
+        is_batch = group.point is None and not group.is_state and not group.is_fixed
+        if is_batch and not any(best.assignment[index] or ()):
+            changes = {index: usual.assignment[index]}
+            other = evaluator.evaluate(best.mesh, replace_choices(best.assignment, changes))
+            if other is not None and evaluator.fits(other) and other.seconds <= best.seconds:
+                best = other
+    return best
+
+
 def _simplify(
     candidate: Candidate, search: Search, deadline: float
 ) -> tuple[Candidate, dict[int, Candidate]]:
@@ -98,6 +118,10 @@ def _simplify(
     evaluator, best = search.evaluator, candidate
     alternatives: dict[int, Candidate] = {}
     total = sum(group.n_bytes for group in evaluator.groups)
+    # Simpler may be slower by what the estimate cannot tell, but not than a well-known sharding.
+    fitting = [item for item in search.starts.values() if evaluator.fits(item)]
+    slowest = min([best.seconds * (1 + MIN_GAIN / 2), *(item.seconds for item in fitting)])
+    slowest = max(slowest, best.seconds)
     for index, group in enumerate(evaluator.groups):
         choice = best.assignment[index]
         simple: DimAxes | None = None if group.point is not None else replicated(group.shape)
@@ -109,10 +133,10 @@ def _simplify(
         other = evaluator.evaluate(best.mesh, replace_choices(best.assignment, {index: simple}))
         if other is None:
             continue
-        is_no_slower = other.seconds <= best.seconds * (1 + MIN_GAIN / 2)
+        is_no_slower = other.seconds <= slowest
         # Replicating what is not large costs memory that no one misses.
         is_no_larger = other.memory_bytes <= best.memory_bytes * 1.02
-        if is_no_slower and is_no_larger and other.memory_bytes <= evaluator.memory_limit:
+        if is_no_slower and is_no_larger and evaluator.fits(other):
             best = other
         elif is_large:
             alternatives[index] = other
@@ -243,7 +267,7 @@ def _sharding_cost(name: str, candidate: Candidate, search: Search) -> ShardingC
         seconds=candidate.seconds,
         memory_bytes=candidate.memory_bytes,
         communication_seconds=candidate.cost.step.communication_seconds,
-        fits=candidate.memory_bytes <= search.evaluator.memory_limit,
+        fits=search.evaluator.fits(candidate),
     )
 
 

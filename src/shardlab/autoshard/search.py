@@ -70,7 +70,7 @@ class Search:
                 self.starts[name] = candidate
         return sorted(self.starts.values(), key=self.evaluator.score)
 
-    # ------------------------------------------------------------------------------------ exhaustive
+    # ---------------------------------------------------------------------------------- exhaustive
 
     def _count_space(self, mesh: MeshSizes) -> int:
         return prod(len(choices) for choices in self._all_choices(mesh))
@@ -90,10 +90,10 @@ class Search:
                 best = candidate
         return best
 
-    # ---------------------------------------------------------------------------------- local search
+    # -------------------------------------------------------------------------------- local search
 
     def _improve(self, start: Candidate) -> Candidate:
-        """Return the local optimum that is reached from a candidate, or the best when time is up."""
+        """Return the local optimum reached from a candidate, or the best when time is up."""
         current, before = self._try_moves(start), start
         while current is not before and self.is_complete:
             current, before = self._try_moves(current), current

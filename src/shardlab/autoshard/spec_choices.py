@@ -1,7 +1,13 @@
 """The shardings that an array can have on a mesh.
 
->>> [spec_text(axes) for axes in spec_choices((8, 6), (("data", 4), ("model", 2)))]
-["P()", "P('data', None)", "P('model', None)", "P(None, 'model')", "P(('data', 'model'), None)", "P('data', 'model')"]
+>>> for axes in spec_choices((8, 6), (("data", 4), ("model", 2))):
+...     print(spec_text(axes))
+P()
+P('data', None)
+P('model', None)
+P(None, 'model')
+P(('data', 'model'), None)
+P('data', 'model')
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Well-known shardings of a program, where the search starts and what its answer is compared with.
 
-| name          | batch arguments       | parameters and optimizer states                             |
-|---------------|-----------------------|-------------------------------------------------------------|
-| replicated    | replicated            | replicated                                                  |
-| data parallel | dimension 0, all axes | replicated                                                  |
-| FSDP          | dimension 0, all axes | largest divisible dimension, all axes                       |
-| Megatron      | dimension 0, data     | columns or rows, by shape and name, over model              |
-| FSDP+Megatron | dimension 0, data     | as Megatron, and another dimension over data                |
+| name          | batch arguments       | parameters and optimizer states                          |
+|---------------|-----------------------|----------------------------------------------------------|
+| replicated    | replicated            | replicated                                               |
+| data parallel | dimension 0, all axes | replicated                                               |
+| FSDP          | dimension 0, all axes | largest divisible dimension, all axes                    |
+| Megatron      | dimension 0, data     | columns or rows, by shape and name, over model           |
+| FSDP+Megatron | dimension 0, data     | as Megatron, and another dimension over data             |
 
 FSDP comes with constraints that keep activations sharded along the batch, on what scans carry or,
 without a scan, on all points: without them Shardy, like XLA, shards activations as the parameters.
@@ -86,7 +86,7 @@ def _batch_axes(
     sizes: dict[str, int],
     batch_sizes: frozenset[int],
 ) -> DimAxes | None:
-    """Return dimension 0 sharded over as many of these axes as divide it; None if it is no batch."""
+    """Return dimension 0 sharded over the axes that divide it; None if it is no batch."""
     if not shape or not any(shape[0] % size == 0 for size in batch_sizes):
         return None
     while names and shape[0] % prod(sizes[name] for name in names):

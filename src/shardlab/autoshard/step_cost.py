@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from math import prod
 
 from shardlab._jax.partitioned_program import InsertedCall, LocalProduct, PartitionedProgram
+from shardlab.autoshard.spec_choices import MeshSizes
 from shardlab.errors import LabError
 from shardlab.hardware.chips import Hardware
-from shardlab.hardware.operation_time import Operation, OperationTime, OperationTimer, memory_pass
 from shardlab.hardware.mesh_placement import MeshPlacement
+from shardlab.hardware.operation_time import Operation, OperationTime, OperationTimer, memory_pass
 from shardlab.hardware.step_time import StepCollectiveTime, StepTime
 from shardlab.hardware.step_timer import StepCollective, StepTimer
-from shardlab.autoshard.spec_choices import MeshSizes
 
 # JAX's names for the collectives that the partitioner inserts.
 _OPS = {
