@@ -110,6 +110,12 @@ class ShardyProgram:
         if mesh != self.mesh:
             _set_mesh(operation, mesh)
         main = _find_main(operation)
+        # A random key is lowered to an array of integers with one more dimension.
+        ranks = [len(ir.RankedTensorType(argument.type).shape) for argument in main.arguments]
+        argument_axes = [
+            (*axes, *((),) * (rank - len(axes)))
+            for axes, rank in zip(argument_axes, ranks, strict=True)
+        ]
         main.attributes["arg_attrs"] = ir.ArrayAttr.get(
             [_sharding_attributes(axes) for axes in argument_axes]
         )

@@ -138,3 +138,12 @@ def test_a_claim_of_more_than_xla_sends_is_an_upper_bound_and_not_proven():
     assert [(item.mesh_axes, item.claimed_bytes) for item in proof.differences] == [
         (("model",), 4 * MB)
     ]
+
+
+def test_an_all_gather_in_place_of_a_claimed_all_to_all_disproves_the_claim():
+    # XLA gathers where Shardy exchanges shards: 4 times the bytes on 4 devices.
+    proof = compare_collectives(
+        [claim("all_to_all", ["data"], MB)], [xla("all_gather", ["data"], MB)], SIZES
+    )
+    assert proof.verdict == "disproven"
+    assert "3.0 MB per device that were not claimed" in proof.sentence

@@ -197,8 +197,8 @@ class _Comparison:
         self._xla: Payloads = {kind: -n for kind, n in surplus.items() if n < 0}
         for left, right in ((self._claimed, self._xla), (self._xla, self._claimed)):
             self._join_reduce_scatters(left, right)
-            self._join_all_to_alls(left, right)
             self._join_mesh_axes(left, right)
+        self._join_all_to_alls()
         self._merge_gathers(xla_payloads)
         self._drop_permutes(max(sum(map(_total_bytes, side)) for side in (claimed, inserted)))
 
@@ -299,15 +299,20 @@ class _Comparison:
             n_bytes,
         )
 
-    def _join_all_to_alls(self, left: Payloads, right: Payloads) -> None:
+    def _join_all_to_alls(self) -> None:
+        """Match claimed all-gathers with all-to-alls of XLA.
+
+        Never the other way round: in a group of g, an all-gather sends g times the bytes of the
+        all-to-all that was claimed.
+        """
         n_bytes = 0
-        for kind in [kind for kind in left if kind[0] == "all_gather"]:
+        for kind in [kind for kind in self._claimed if kind[0] == "all_gather"]:
             exchange = ("all_to_all", kind[1])
-            n = min(left[kind], right.get(exchange, 0))
+            n = min(self._claimed[kind], self._xla.get(exchange, 0))
             if n:
                 n_bytes += self._wire(kind, n)
-                _take(left, kind, n)
-                _take(right, exchange, n)
+                _take(self._claimed, kind, n)
+                _take(self._xla, exchange, n)
         self._note(
             "all-gather and slice",
             "an all-gather of which each device keeps another slice is an all-to-all of the same "
