@@ -30,7 +30,7 @@ LeafFunction = Callable[..., Any]
 
 # What host devices run within a minute, with compilation for each of them.
 _MAX_DEVICES = 16
-_MAX_ARGUMENT_BYTES = 32_000_000
+_MAX_ARGUMENT_BYTES = 64_000_000
 _MAX_FLOPS = 20e9
 # Below this a dimension is left alone: layers, experts, kernel sizes, channels of a picture.
 _SMALLEST_DIM = 8
