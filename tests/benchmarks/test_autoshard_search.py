@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-
 from benchmarks.options import QUICK
 
 search_quality = pytest.importorskip("benchmarks.autoshard.search_quality")
