@@ -28,4 +28,4 @@ def make_program() -> BenchmarkProgram:
         "norm": array(4096),
         "head": array(4096, 32768),
     }
-    return train_program(loss, params, tokens(64, 2048), tokens(64, 2048))
+    return train_program(loss, params, tokens(64, 1024), tokens(64, 1024))

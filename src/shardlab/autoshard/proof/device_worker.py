@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import shutil
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -22,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import export
 
+from shardlab._jax.compile_worker import exit_with_parent
 from shardlab.analysis.run_arguments import error_summary, fill_arguments
 from shardlab.autoshard.proof.device_messages import (
     ONE_DEVICE_FILE,
@@ -46,7 +46,7 @@ class _Recipe:
 
 
 def run_worker(folder: Path) -> None:
-    threading.Thread(target=_exit_with_parent, args=[folder], daemon=True).start()
+    threading.Thread(target=exit_with_parent, args=[folder], daemon=True).start()
     request = DeviceRunRequest.read(folder)
     jax.config.update("jax_num_cpu_devices", math.prod(size for _, size in request.mesh))
     jax.config.update("jax_enable_x64", request.enable_x64)
@@ -223,13 +223,6 @@ def _finite_share(outputs: Sequence[Array]) -> float:
     n_elements = sum(output.size for output in outputs)
     n_finite = sum(int(np.isfinite(_widen(output)).sum()) for output in outputs)
     return n_finite / n_elements if n_elements else 1.0
-
-
-def _exit_with_parent(folder: Path) -> None:
-    """Remove the folder and exit when the parent process ends, which closes its end of stdin."""
-    sys.stdin.buffer.read()
-    shutil.rmtree(folder, ignore_errors=True)
-    os._exit(1)
 
 
 if __name__ == "__main__":
