@@ -555,7 +555,7 @@ class UnknownEdit(RecordingError):
 class CannotAutoshard(LabError, ValueError):
     """No shardings were found for a program: none fits, or none is accepted by the compiler."""
 
-    code = "autoshard"
+    code = "autoshard.not_found"
 
 
 # Plans: models, sharding rules and options (`shardlab.planner`)

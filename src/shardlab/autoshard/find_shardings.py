@@ -57,7 +57,7 @@ def autoshard(
     >>> def loss(params, x): return jnp.sum(jnp.tanh(x @ params["up"]) @ params["down"])
     >>> def step(params, x):
     ...     gradients = jax.grad(loss)(params, x)
-    ...     return jax.tree.map(lambda w, g: w - g, params, gradients), jnp.sum(x)
+    ...     return jax.tree.map(lambda w, g: w - g, params, gradients)
     >>> array = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)
     >>> params = {"up": array(256, 1024), "down": array(1024, 256)}
     >>> autoshard(step, params, array(2**21, 256), mesh="data=8", hardware="tpu-v5p").specs
