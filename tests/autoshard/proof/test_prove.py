@@ -199,7 +199,8 @@ def test_tokens_and_a_random_key_are_drawn_so_that_outputs_are_finite():
     assert proof.values.verdict == "proven"
     assert proof.values.n_elements == 16 * 8
     # Shardy takes the key as the array of integers that JAX lowers it to.
-    assert proof.collectives.claimed != () and proof.collectives.verdict == "proven"
+    assert proof.collectives.claimed != ()
+    assert proof.collectives.verdict == "proven"
 
 
 def test_specs_must_fit_the_arguments():
