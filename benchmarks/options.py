@@ -16,9 +16,12 @@ class Options:
     processes: int = 3
     # Time limit for one response of a worker: its start, its first calls, or one batch of calls.
     limit_s: float = 180.0
+    # Meshes of each program of section autoshard, and its time limit for one search.
+    meshes: int = 3
+    search_s: float = 45.0
     # Clones of peers of the planner; they are never committed.
     autoparallel: Path | None = None
     calculon: Path | None = None
 
 
-QUICK = Options(devices=(8, 64), rounds=3, processes=1, limit_s=60.0)
+QUICK = Options(devices=(8, 64), rounds=3, processes=1, limit_s=60.0, meshes=1, search_s=5.0)

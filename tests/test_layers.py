@@ -89,6 +89,10 @@ THIRD_PARTY = {
     "autoshard.find_shardings": {"jax"},
     # The answer crosses to the process of the command, which loads no JAX.
     "autoshard.answer_text": {"rich"},
+    "autoshard.proof": {"jax", "numpy"},
+    "autoshard.proof.proof_record": set(),
+    "autoshard.proof.device_messages": set(),
+    "autoshard.proof.collective_comparison": set(),
     "judge": {"numpy", "ml_dtypes", "rich"},
     "judge.worker": {"jax", "flax", "numpy"},
     "catalogue": {"numpy"},

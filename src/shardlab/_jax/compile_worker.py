@@ -24,7 +24,7 @@ from jaxlib import xla_client
 
 
 def run_worker(folder: Path) -> None:
-    threading.Thread(target=_exit_with_parent, args=[folder], daemon=True).start()
+    threading.Thread(target=exit_with_parent, args=[folder], daemon=True).start()
     module = (folder / "module").read_bytes()
     client = xla_client.make_cpu_client(num_devices=1)
     # Custom calls to LAPACK need their targets registered, which JAX does on import.
@@ -69,7 +69,7 @@ def _analyze(executable: Any) -> dict[str, Any]:
     }
 
 
-def _exit_with_parent(folder: Path) -> None:
+def exit_with_parent(folder: Path) -> None:
     """Remove the folder and exit when the parent process ends, which closes its end of stdin."""
     sys.stdin.buffer.read()
     shutil.rmtree(folder, ignore_errors=True)

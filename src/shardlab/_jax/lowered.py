@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jaxlib
 import numpy as np
 from jax._src.interpreters import mlir, pxla  # compile options and bytecode as JAX makes them
+from jax._src.lib.mlir import ir  # reads a module that Shardy's shardings were added to
 from jax.sharding import NamedSharding
 
 from shardlab._jax.sharding_inspection import remove_inspections
@@ -60,16 +61,53 @@ def computation_input(computation: Any, platform: str = "cpu") -> CompilerInput:
         _options_for(platform, dict(computation._compiler_options_kvs)),
     )
     if platform == "cpu":
-        # Skip LLVM's optimizations: the HLO and the buffer assignment that we read are the same
-        # without them, and the machine code never runs.
-        options.executable_build_options.debug_options.xla_backend_optimization_level = 0
-        options.executable_build_options.debug_options.xla_llvm_disable_expensive_passes = True
+        _skip_code_generation(options)
     return CompilerInput(
         module=mlir.module_to_bytecode(module),
         options=options.SerializeAsString(),
         device_ids=ids,
         meshes=tuple(dict.fromkeys(_sharding_meshes(compile_args))),
     )
+
+
+def module_input(module: bytes, n_devices: int, free_results: Sequence[bool]) -> CompilerInput:
+    """Return the compiler's input for a module whose arguments all have a sharding.
+
+    `free_results` says for each result whether the compiler may choose its sharding.
+    """
+    with mlir.make_ir_context():
+        parsed = ir.Module.parse(module)
+        n_arguments = len(ir.FunctionType(_main_function(parsed).type).inputs)
+        options = pxla.create_compile_options(
+            parsed,
+            False,
+            [False] * n_arguments,
+            list(free_results),
+            None,
+            np.zeros(n_devices, int),  # one device for all partitions: see compile_worker.py
+            {},
+        )
+    _skip_code_generation(options)
+    return CompilerInput(
+        module=module,
+        options=options.SerializeAsString(),
+        device_ids=tuple(range(n_devices)),
+        meshes=(),
+    )
+
+
+def _main_function(module: Any) -> Any:
+    return next(op for op in module.body.operations if str(getattr(op, "name", "")) == '"main"')
+
+
+def _skip_code_generation(options: Any) -> None:
+    """Skip LLVM's optimizations.
+
+    The HLO and the buffer assignment that we read are the same without them, and the machine code
+    never runs.
+    """
+    options.executable_build_options.debug_options.xla_backend_optimization_level = 0
+    options.executable_build_options.debug_options.xla_llvm_disable_expensive_passes = True
 
 
 def _options_for(platform: str, options: dict[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ any size.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -80,22 +81,7 @@ class ShardyProgram:
         """
         mesh = mesh or self.mesh
         with self.module.context:
-            operation = self.module.operation.clone()
-            if mesh != self.mesh:
-                _set_mesh(operation, mesh)
-            main = _find_main(operation)
-            main.attributes["arg_attrs"] = ir.ArrayAttr.get(
-                [_sharding_attributes(axes) for axes in argument_axes]
-            )
-            main.attributes["res_attrs"] = ir.ArrayAttr.get(
-                [
-                    _sharding_attributes(argument_axes[self.state[index]])
-                    if index in self.state
-                    else ir.DictAttr.get({})
-                    for index in range(len(self.results))
-                ]
-            )
-            _set_constraints(main, constraints or {})
+            operation = self._annotated(argument_axes, constraints or {}, mesh)
             try:
                 passmanager.PassManager.parse(_PIPELINE).run(operation)
             except ir.MLIRError as error:
@@ -103,6 +89,46 @@ class ShardyProgram:
             if mesh not in self._readers:
                 self._readers[mesh] = PartitionedReader(dict(mesh))
             return self._readers[mesh].read(_find_main(operation), frozenset(self.state))
+
+    def annotated_module(
+        self, argument_axes: Sequence[DimAxes], constraints: Mapping[str, DimAxes]
+    ) -> bytes:
+        """Return the module with these shardings before any pass, as XLA would compile it."""
+        with self.module.context:
+            operation = self._annotated(argument_axes, constraints, self.mesh)
+            output = io.BytesIO()
+            operation.write_bytecode(output)
+            return output.getvalue()
+
+    def _annotated(
+        self,
+        argument_axes: Sequence[DimAxes],
+        constraints: Mapping[str, DimAxes],
+        mesh: MeshSizes,
+    ) -> Any:
+        operation = self.module.operation.clone()
+        if mesh != self.mesh:
+            _set_mesh(operation, mesh)
+        main = _find_main(operation)
+        # A random key is lowered to an array of integers with one more dimension.
+        ranks = [len(ir.RankedTensorType(argument.type).shape) for argument in main.arguments]
+        argument_axes = [
+            (*axes, *((),) * (rank - len(axes)))
+            for axes, rank in zip(argument_axes, ranks, strict=True)
+        ]
+        main.attributes["arg_attrs"] = ir.ArrayAttr.get(
+            [_sharding_attributes(axes) for axes in argument_axes]
+        )
+        main.attributes["res_attrs"] = ir.ArrayAttr.get(
+            [
+                _sharding_attributes(argument_axes[self.state[index]])
+                if index in self.state
+                else ir.DictAttr.get({})
+                for index in range(len(self.results))
+            ]
+        )
+        _set_constraints(main, constraints)
+        return operation
 
 
 def lower_once(

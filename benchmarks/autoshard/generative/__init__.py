@@ -1,0 +1,1 @@
+"""Models that draw samples: diffusion and variational."""

@@ -1,0 +1,1 @@
+"""Messages along the edges of a graph."""

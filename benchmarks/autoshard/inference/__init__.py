@@ -1,0 +1,1 @@
+"""Prefill and decoding with a key-value cache."""

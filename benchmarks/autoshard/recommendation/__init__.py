@@ -1,0 +1,1 @@
+"""Large embedding tables and two towers."""

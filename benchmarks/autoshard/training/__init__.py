@@ -1,0 +1,1 @@
+"""What a train step adds to a model: optimizer states, accumulation, recomputation."""

@@ -1,0 +1,1 @@
+"""Attention over one or two sequences, with its variants."""
