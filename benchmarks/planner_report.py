@@ -60,8 +60,11 @@ of held-out runs. Held-out runs with an error above 20 %: {misses}.
 - **Software.** The same mesh on the same chip differs by up to two times between programs. There
   are five rows of `--framework`. AXLearn's times are comments in its source, measured at different
   times with different releases, and up to 40 % slower than other programs on the same chip.
-- **Mixtures of experts.** gpt-oss on TPU 7x and Llama 4 Maverick on v5p are predicted at about 70 %
-  of their measured time. The other mixtures are within about 20 %.
+- **Mixtures of experts** have a range of their own (`expert_time_error`). On GPUs the dispatcher decides:
+  the same Qwen3 30B on H100 takes twice as long without token drop. gpt-oss on TPU 7x and Llama 4
+  Maverick on v5p are predicted at about 70 % of their measured time. An expert axis that is wider
+  than data parallelism (Megatron's expert tensor size of 1 beside tensor parallelism) cannot be
+  written as a mesh, so two published runs of Qwen3 235B on H100 are not in the table.
 - **Power limits.** The row h100-96gb is the H100 at 500 W of torchtitan's benchmark pages. The same
   runs typed in as h100 are predicted 5 to 10 % too fast.
 - **Host offload** of saved activations is assumed to overlap with compute.

@@ -36,4 +36,4 @@ def copies_of_token(arch: Architecture, n_nodes: int) -> float:
 
 def _nodes_hit(n_nodes: float, n_experts: float) -> float:
     """Return the expected number of different nodes of independently chosen experts."""
-    return n_nodes * (1 - (1 - 1 / n_nodes) ** n_experts)
+    return n_nodes * (1.0 - float((1 - 1 / n_nodes) ** n_experts))
