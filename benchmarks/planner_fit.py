@@ -67,6 +67,7 @@ class FittedRun:
     run: PublishedRun
     estimate: Any  # figures of the chip, framework figures -> seconds
     weight: float = 1.0
+    is_mixture: bool = False  # of experts
     typed: Any = None  # the run without its details
 
     @property
@@ -162,6 +163,7 @@ def _prepare(run: PublishedRun, architecture: Any) -> FittedRun:
     return FittedRun(
         run,
         prepare_run(run, architecture),
+        is_mixture=architecture.experts > 0,
         typed=FittedRun(typed, prepare_run(typed, architecture)),
     )
 
@@ -190,13 +192,15 @@ def start_values() -> dict[Key, float]:
 def ranges(fit: Fit) -> dict[Key, float]:
     """Return the relative errors of each family of chips that 90 % of runs stay within.
 
-    `default_time_error` is that of runs typed in without their details. The quantile is that of
+    `default_time_error` is that of runs typed in without their details, `expert_time_error` that of
+    mixtures of experts, with or without them. The quantile is that of
     split conformal prediction: of n misses the one at rank 0.9 (n + 1).
     """
     misses: dict[Key, list[float]] = {}
     for run in fit.runs:
         for name, trial in (("step_time_error", run), ("default_time_error", run.typed)):
             miss = abs(math.log(fit.seconds(trial, fit.values) / run.run.seconds))
+            name = "expert_time_error" if run.is_mixture else name
             misses.setdefault((run.family, name), []).append(math.expm1(miss))
     return {key: _quantile(values) for key, values in misses.items()}
 

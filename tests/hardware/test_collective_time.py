@@ -146,6 +146,13 @@ def test_groups_span_nodes_in_mesh_order(mesh, axes, expected):
     assert spans_of(mesh, axes, 8) == expected
 
 
+def test_groups_of_a_large_job_do_not_straddle_racks_of_72():
+    # 256 GPUs get 64 of each rack, so a group of 64 never leaves its own.
+    assert spans_of((("stage", 4), ("expert", 64)), ["expert"], 72) == Spans(64, 1, 1)
+    assert spans_of((("expert", 72),), ["expert"], 72) == Spans(72, 1, 1)
+    assert spans_of((("data", 2), ("expert", 72)), ["expert"], 72) == Spans(72, 1, 1)
+
+
 def test_groups_within_an_axis_span_fewer_nodes():
     assert spans_of((("x", 32),), ["x"], 8, 4) == Spans(4, 1, 2)
     assert spans_of((("x", 32),), ["x"], 8, 16) == Spans(8, 2, 1)

@@ -163,3 +163,22 @@ def test_decoding_sends_activations_of_one_token_per_sequence():
     calls = list(decoding_collectives(model.architecture, mesh, Workload(batch=64, sequence=8192)))
     assert [(call.op, call.count) for call in calls] == [("psum", 160)]
     assert calls[0].payload_bytes == 32 * 8192 * 2
+
+
+def test_a_token_is_sent_once_to_each_node_of_its_experts():
+    def sent_bytes(name, expert_nodes):
+        arch = load_model(name).architecture
+        calls = training_collectives(
+            arch,
+            {},
+            parse_mesh("expert=64"),
+            Workload(batch=64, sequence=4096, remat="none"),
+            expert_nodes=expert_nodes,
+        )
+        [exchange] = [call for call in calls if call.op == "all_to_all"]
+        return exchange.payload_bytes / (4096 * arch.hidden * 2)
+
+    # DeepSeek-V3 chooses 8 experts in 4 of 8 groups; Qwen's 8 experts are anywhere.
+    assert sent_bytes("deepseek-v3", 1) == sent_bytes("qwen3-235b-a22b", 1) == 8
+    assert sent_bytes("deepseek-v3", 8) == 4
+    assert 5 < sent_bytes("qwen3-235b-a22b", 8) < 6

@@ -12,7 +12,7 @@ from shardlab.planner.model import Architecture
 from shardlab.planner.models.load import load_model
 from shardlab.planner.models.transformer import stage_groups, transformer_model
 from shardlab.planner.strategies.pipeline_schedule import bubble_fraction, parse_schedule
-from shardlab.planner.timing.estimate_step import estimate_prefill, estimate_step
+from shardlab.planner.timing.estimate_step import estimate_prefill, estimate_step, step_estimator
 
 GPT = {"gated": False, "vocab": 51200}
 MEGATRON = {
@@ -205,3 +205,10 @@ def test_prefill_computes_and_decoding_reads():
     # two FLOPs per parameter and token, and the attention of all prompts
     assert prefill.flops == pytest.approx(2 * 69.5e9 * 8 * 2048, rel=0.05)
     assert prefill.expected > 30 * token.expected
+
+
+def test_scales_of_fp8_weights_are_no_products():
+    work = step_estimator("deepseek-v3", "data=8", hardware="h100", strategy="data-parallel")[1]
+    names = {product.name for product in work.products}
+    assert "gate_proj" in names
+    assert not {name for name in names if "scale" in name}

@@ -47,6 +47,7 @@ FIGURE_UNITS = {
     "step_overhead": "seconds",
     "step_time_error": "fraction",
     "default_time_error": "fraction",
+    "expert_time_error": "fraction",
 }
 NETWORKS = ("torus", "switch")
 NO_NCCL = "none"  # bandwidths of the data sheet, for a collective library other than NCCL

@@ -20,6 +20,7 @@ from itertools import combinations
 from math import gcd, prod
 
 from shardlab.hardware.chips import Hardware
+from shardlab.hardware.switched import usable_domain
 from shardlab.sharding.factors import divisors
 from shardlab.sharding.mesh import MeshSizes
 
@@ -189,7 +190,8 @@ def mesh_placements(mesh: MeshSizes, hardware: Hardware) -> tuple[MeshPlacement,
     Beyond one pod the outermost mesh axes use the data-center network.
     """
     if hardware.network == "switch":
-        return (MeshPlacement(mesh=mesh, is_torus=False, domain=hardware.domain),)
+        domain = usable_domain(hardware.domain, prod(size for _, size in mesh))
+        return (MeshPlacement(mesh=mesh, is_torus=False, domain=domain),)
     slices, inside = {}, []
     # Outermost axes first: the slices are divided out of them as far as their sizes allow.
     remaining = n_slices(prod(size for _, size in mesh), hardware)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 
 from shardlab.collectives.wire import REDUCTIONS
 from shardlab.hardware.timing import Timing, gathered_bytes
@@ -117,10 +118,26 @@ def spans_of(
     return _compute_spans(tuple(mesh), tuple(axes), domain, group_size)
 
 
+def usable_domain(domain: int, n_devices: int) -> int:
+    """Return how many devices of each NVLink domain a job of `n_devices` gets.
+
+    >>> usable_domain(72, 256), usable_domain(72, 144), usable_domain(8, 12)
+    (64, 72, 8)
+
+    Schedulers place a job in equal blocks, one per domain (Slurm's topology/block). Sizes of groups
+    are powers of two, and groups of 64 in consecutive blocks of 72 would straddle two domains:
+    NVIDIA's recipes for NVL72 ask for segments of 16 trays, 64 of the 72 GPUs.
+    """
+    if n_devices <= domain or n_devices % domain == 0:
+        return domain
+    return 1 << (domain.bit_length() - 1)
+
+
 @lru_cache(maxsize=4096)  # a search repeats the same groups on many meshes
 def _compute_spans(
     mesh: MeshSizes, axes: tuple[str, ...], domain: int, group_size: int | None
 ) -> Spans:
+    domain = usable_domain(domain, prod(size for _, size in mesh))
     # Device ids of the group at the origin; all other groups are this one shifted.
     n_devices, members = 1, [0]
     for name, size in reversed(mesh):

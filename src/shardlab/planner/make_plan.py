@@ -29,6 +29,7 @@ from shardlab.planner.memory.step_memory import (
     gathered_item,
     memory_profile,
     step_memory_items,
+    with_selective_saves,
 )
 from shardlab.planner.memory.workload import Workload, parse_workload
 from shardlab.planner.memory.workload_shards import workload_shards
@@ -348,6 +349,7 @@ def _plan_items(
     )
     shards = workload_shards(working_mesh)
     profile = memory_profile(_framework_name(request))
+    workload = with_selective_saves(workload, profile)
     items = step_memory_items(model.architecture, shards, workload, weights, profile)
     return (*counters, *items)
 

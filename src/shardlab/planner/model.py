@@ -34,6 +34,8 @@ class Architecture:
     gated: bool = True  # SwiGLU and similar: two matrix products before the activation
     window: int = 0  # tokens that local layers attend to, and cache; 0: no local layers
     window_layers: int = 0  # number of local layers
+    expert_groups: int = 0  # node-limited routing: a token's experts are in `top_groups` of them
+    top_groups: int = 0
     v_head_dim: int = 0  # width of a value head; 0: as a key head without its rotary part
 
     @property

@@ -17,7 +17,12 @@ from shardlab.hardware.chips import Hardware
 from shardlab.planner.advice.advice import Candidate, LossKind, MeshRejection
 from shardlab.planner.memory.activations import TokenMemory, count_token_memory
 from shardlab.planner.memory.kv_cache import kv_cache_items
-from shardlab.planner.memory.step_memory import StepWeights, find_peak, memory_profile
+from shardlab.planner.memory.step_memory import (
+    StepWeights,
+    find_peak,
+    memory_profile,
+    with_selective_saves,
+)
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.memory.workload_shards import WorkloadShards, workload_shards
 from shardlab.planner.model import Architecture, Model
@@ -259,8 +264,9 @@ class CandidateSearch:
             return sizes
         arch = self.model.architecture
         if self.is_training and arch is not None:
-            tokens, shards = self._token_memory(mesh, workload, arch)
             profile = memory_profile(self.estimator.framework_for(mesh).name)
+            workload = with_selective_saves(workload, profile)
+            tokens, shards = self._token_memory(mesh, workload, arch)
             peak = find_peak(tokens, weights, workload, shards, profile)
             sizes["activations"] = peak.activations
             sizes["optimizer"] = peak.optimizer + n_counters

@@ -275,6 +275,8 @@ def _parse_mixture(settings: Settings, experts: int, ffn: int) -> tuple[dict[str
         "shared_experts": settings.count("shared_experts"),
         "dense_layers": dense,
         "dense_ffn": ffn if dense else 0,
+        "expert_groups": max(settings.degree("n_routing_groups", -1), 0),
+        "top_groups": max(settings.degree("topk_routing_group", -1), 0),
     }
     return fields, ffn if width == -1 else width
 

@@ -216,6 +216,8 @@ def _parse_mixture(settings: Settings, layers: int, ffn: int) -> tuple[dict[str,
         "shared_experts": -(-shared // width),
         "dense_layers": n_dense,
         "dense_ffn": ffn if n_dense else 0,
+        "expert_groups": settings.count("--moe-router-num-groups"),
+        "top_groups": settings.count("--moe-router-group-topk"),
     }, width
 
 

@@ -14,7 +14,7 @@ steps that were not used are in docs/planner-accuracy.md.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from shardlab.planner.memory.activations import (
@@ -43,6 +43,7 @@ class MemoryProfile:
     unfused_saves: float
     has_compute_copies: bool  # wider parameters are converted once, before the loop over layers
     gathered_layers: int = 2  # one is computed while the next is gathered
+    selective_saves: str = ""  # names of what remat "selective" saves; all but scores if empty
 
 
 XLA = MemoryProfile(
@@ -52,9 +53,15 @@ XLA = MemoryProfile(
     unfused_saves=2.05,
     has_compute_copies=True,
 )
-# bf16 logits, their f32 copy, log-softmax, its f32 gradient, and the bf16 gradient.
+# bf16 logits, their f32 copy, log-softmax, its f32 gradient, and the bf16 gradient. Its selective
+# checkpointing saves every second product and attention, as the time of a step assumes
+# (`recomputation`; pytorch/torchtitan b5bcd76, distributed/activation_checkpoint.py).
 PYTORCH = MemoryProfile(
-    logit_bytes=16, sharded_logit_bytes=16, unfused_saves=1.0, has_compute_copies=False
+    logit_bytes=16,
+    sharded_logit_bytes=16,
+    unfused_saves=1.0,
+    has_compute_copies=False,
+    selective_saves="query_proj+value_proj+mlpwi_0+context",
 )
 # Megatron's cross-entropy overwrites the f32 logits with their gradient.
 MEGATRON = MemoryProfile(
@@ -66,6 +73,13 @@ _PROFILES = {"torchtitan": PYTORCH, "megatron": MEGATRON}
 def memory_profile(framework: str | None) -> MemoryProfile:
     """Return the profile of a framework; XLA's, if it is unknown."""
     return _PROFILES.get(framework or "", XLA)
+
+
+def with_selective_saves(workload: Workload, profile: MemoryProfile) -> Workload:
+    """Return the workload with the arrays that the software saves under remat "selective"."""
+    if workload.remat != "selective" or not profile.selective_saves:
+        return workload
+    return replace(workload, remat=profile.selective_saves)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -253,6 +253,8 @@ class _Config:
             ),
             "dense_layers": dense_layers,
             "dense_ffn": dense_ffn,
+            "expert_groups": self.parse_size("n_group", 0),
+            "top_groups": self.parse_size("topk_group", 0),
         }
 
     def _shared_experts(self) -> int:

@@ -158,6 +158,8 @@ ARCHITECTURE_MEANINGS = {
     "gated": "whether two matrix products come before the activation, as in SwiGLU",
     "window": "tokens that local layers attend to, and cache",
     "window_layers": "number of local layers",
+    "expert_groups": "groups of experts of node-limited routing; 0 without",
+    "top_groups": "groups that have the experts of a token",
     "v_head_dim": "width of one value head, if it is not that of a key head",
 }
 ARCHITECTURE = {

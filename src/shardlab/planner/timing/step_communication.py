@@ -26,6 +26,7 @@ from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Architecture
 from shardlab.planner.strategies.axis_roles import batch_axes, mesh_axis_roles
 from shardlab.planner.strategies.pipeline_schedule import ONE_F_ONE_B, PipelineSchedule
+from shardlab.planner.timing.expert_routing import copies_of_token
 from shardlab.planner.timing.step_operations import repeats_forward
 from shardlab.planner.timing.weight_bytes import WeightBytes, WeightSync
 from shardlab.sharding.mesh import Mesh
@@ -42,7 +43,7 @@ COMMUNICATION_FORMULAS = {
     "context": "context: keys and values all-gathered forward and backward, their gradients "
     "reduce-scattered, per layer and microbatch",
     "expert": "expert: all-to-all of tokens x top_k x hidden to their experts and back, per layer "
-    "and pass; GShard, arXiv 2006.16668",
+    "and pass; between nodes one copy per node, as DeepEP does; GShard, arXiv 2006.16668",
     "stage": "stage: tokens x hidden to the next stage and their gradients back, per microbatch "
     "and group of layers; Narayanan et al. 2021, arXiv 2104.04473",
 }
@@ -56,10 +57,13 @@ def training_collectives(
     schedule: PipelineSchedule = ONE_F_ONE_B,
     exposed_share: float = 1.0,
     operand_bits: int = 16,
+    expert_nodes: int = 1,
 ) -> Iterator[StepCollective]:
     """Yield the collectives of one training step, on the pipeline stage with most layers.
 
     `operand_bits` are those of the operands of products: 8-bit ones are gathered after the cast.
+
+    `expert_nodes` are the nodes that an expert group spans.
 
     `exposed_share` of the calls over tensor axes are waited for; the rest overlaps with the
     products before or after them, as XLA's collective matmul on TPUs and Megatron's
@@ -80,6 +84,7 @@ def training_collectives(
         n_passes * workload.n_microbatches,
         workload.dtype.bits,
         gathered_bits=min(workload.dtype.bits, operand_bits),
+        expert_nodes=expert_nodes,
     ):
         is_split = exposed_share < 1 and set(collective.axes) <= set(tensor_axes)
         yield from _split_exposed(collective, exposed_share) if is_split else (collective,)
@@ -185,6 +190,7 @@ def _activation_collectives(
     *,
     gathered_bits: int | None = None,
     is_decoding: bool = False,
+    expert_nodes: int = 1,
 ) -> Iterator[StepCollective]:
     """Yield the collectives of activations, which the next operation needs at once."""
     roles = mesh_axis_roles(mesh)
@@ -230,11 +236,12 @@ def _activation_collectives(
                     count=n_blocks * n_passes,
                 )
     if expert and n_moe_layers:
+        n_copies = copies_of_token(arch, expert_nodes)
         yield StepCollective(
             what="tokens to their experts and back",
             axes=expert,
             op="all_to_all",
-            payload_bytes=_divide_up(array_bytes * arch.top_k, _n_shards(mesh, tensor)),
+            payload_bytes=_divide_up(round(array_bytes * n_copies), _n_shards(mesh, tensor)),
             count=2 * n_moe_layers * n_passes,
         )
 

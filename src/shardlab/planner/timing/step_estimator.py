@@ -15,6 +15,7 @@ from shardlab.hardware.frameworks import SERVING, Framework
 from shardlab.hardware.operation_time import OperationTime, OperationTimer
 from shardlab.hardware.step_time import StepTime
 from shardlab.hardware.step_timer import CollectiveTimes, StepTimer
+from shardlab.hardware.switched import spans_of
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.memory.workload_shards import WorkloadShards, workload_shards
 from shardlab.planner.model import Architecture, Model
@@ -45,6 +46,9 @@ Weights = Mapping[WeightSync, WeightBytes]
 # node if they fit there (megatron/core/parallel_state.py, order "tp-cp-ep-dp-pp").
 _RANK_ORDER = ("", "stage", "data", "fsdp", "expert", "sequence", "tensor")
 _UPDATED_KINDS = ("parameters", "optimizer")
+# The relative error of mixtures of experts on chips without a published run of one: the largest of
+# the others.
+_EXPERT_ERROR = 0.8
 
 
 # precision -> the dtype whose peak FLOP/s counts
@@ -112,7 +116,6 @@ class StepEstimator:
         placement, times = self.timer.choose_placement(collectives, busy, loss)
         n_devices = work.mesh.n_devices
         framework = self.framework_for(work.mesh)
-        error_figure = "step_time_error" if self.framework else "default_time_error"
         count_flops = training_flops if self.is_training else decoding_flops
         step = StepTime(
             flops=sum(operation.flops * operation.count for operation in operations) * n_devices,
@@ -123,7 +126,7 @@ class StepEstimator:
             overhead_seconds=self.operation_timer.figure("step_overhead", default=0.0)
             + framework.step_overhead,
             overlap_loss=loss,
-            error=self.operation_timer.figure(error_figure, default=0.0),
+            error=self._step_error(arch),
             framework=framework.title,
             unit="step" if self.is_training else "token",
         )
@@ -224,6 +227,7 @@ class StepEstimator:
                     self.schedule,
                     self.operation_timer.figure("exposed_share", default=1.0),
                     self.framework_for(work.mesh).gathered_bits(self.dtype),
+                    self._expert_nodes(work.mesh),
                 )
                 if self.is_training
                 else decoding_collectives(arch, work.mesh, workload)
@@ -231,6 +235,24 @@ class StepEstimator:
             mesh_sizes = self._rank_order(work.mesh)
             cache[key] = self.timer.time_collectives(mesh_sizes, tuple(collectives))
         return cache[key]
+
+    def _step_error(self, arch: Architecture) -> float:
+        """Return the relative error within which 90 % of published runs are.
+
+        Mixtures of experts have their own on a chip: their dispatchers differ by up to two times.
+        """
+        figure = self.operation_timer.figure
+        error = figure("step_time_error" if self.framework else "default_time_error", default=0.0)
+        if not (arch.experts and self.is_training and error):
+            return error
+        return max(error, figure("expert_time_error", default=_EXPERT_ERROR))
+
+    def _expert_nodes(self, mesh: Mesh) -> int:
+        """Return the nodes that an expert group spans; on a torus there are no nodes."""
+        hardware, axes = self.timer.hardware, mesh_axis_roles(mesh).get("expert", ())
+        if hardware.network != "switch" or not axes:
+            return 1
+        return spans_of(self._rank_order(mesh), axes, hardware.domain).n_nodes
 
     def _rank_order(self, mesh: Mesh) -> MeshSizes:
         """Return the mesh axes in the order of ranks, outermost first."""
@@ -247,10 +269,10 @@ def _operations_of_step(
     """Return the operations of the slowest stage, over all microbatches."""
     layers = timed.layers
     if n_stages > 1 and arch.layers % n_stages:
-        # The last stage has fewer layers; with the output table it may still be the slowest.
+        # The last stage has the layers that are left; with the output table it may still be the
+        # slowest.
         fullest = -(-arch.layers // n_stages)
-        n_last = arch.layers - fullest * (n_stages - 1)
-        last_share = max(n_last, fullest - 1) / fullest
+        last_share = max(arch.layers - fullest * (n_stages - 1), 0) / fullest
         last_seconds = last_share * _total_seconds(layers) + _total_seconds(timed.head)
         if last_seconds <= _total_seconds(layers):
             return (*_repeat(layers, n_microbatches), *timed.update)

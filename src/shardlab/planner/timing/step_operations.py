@@ -274,7 +274,8 @@ def layer_passes(
             n_bytes = n_arrays * n_tokens * ffn * _BF16_BYTES / n_tensor
             yield memory_pass(name, n_bytes, count=n_layers * n_passes)
     if n_moe:
-        routed_bytes = n_tokens * arch.top_k * arch.hidden * _BF16_BYTES
+        # Each device of a tensor axis sorts the part of the sequence that it has between blocks.
+        routed_bytes = n_tokens * arch.top_k * arch.hidden * _BF16_BYTES / n_sequence_shards
         yield memory_pass(
             "sorting tokens by expert", _ROUTED_PASSES * routed_bytes, count=n_moe * n_passes
         )

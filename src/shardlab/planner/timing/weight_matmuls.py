@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from math import prod
 
 from shardlab.planner.memory.dtype_policy import DtypePolicy
+from shardlab.planner.memory.fp8_scales import is_scale
 from shardlab.planner.model import Architecture
 from shardlab.planner.rules.matching import ShardedGroup
 from shardlab.planner.strategies.axis_roles import mesh_axis_roles
@@ -115,11 +116,11 @@ def _role(name: str, dims: LogicalAxes) -> str:
 
 
 def _product_dims(group: TensorGroup) -> LogicalAxes | None:
-    """Return the meaning of each dimension; None if the tensor is no matrix (norms, biases)."""
+    """Return the meaning of each dimension; None if it is no operand (norms, biases, scales)."""
     meanings = dim_meanings_of(group) or (None,) * len(group.shape)
     n_matrix_dims = sum(meaning not in _STACKED_DIMS for meaning in meanings)
     is_position = any("pos" in part for part in group.path_parts) or "wpe" in group.name
-    if n_matrix_dims < 2 or not group.is_trained or is_position:
+    if n_matrix_dims < 2 or not group.is_trained or is_position or is_scale(group):
         return None
     return meanings
 
