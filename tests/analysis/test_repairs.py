@@ -162,7 +162,7 @@ def test_gradients_of_a_shard_map_are_recognized_from_outside():
 
 def test_repairs_that_are_compiled_together_give_what_each_gives_alone():
     program = trial()
-    repairs = program.list_repairs()
+    repairs, second_repairs = program.list_repairs()
     # Only the pmean of the forward pass: JAX adds sums of its own to the backward pass.
     assert [(item.kind, item.source.line) for item in repairs] == [
         ("divide", repairs[0].source.line),

@@ -150,12 +150,14 @@ class MeshRunner:
         # A repair that is not right on the first mesh is not tried on the others.
         first = min(wrong, key=lambda trial: trial.run.n_devices)
         ordered = [first, *(trial for trial in trials if trial is not first)]
-        repairs = first.list_repairs()
-        self._on_progress(f"testing {len(repairs)} possible causes")
-        for trial in ordered:
-            results = trial.run_repaired(repairs, paths)
-            repairs = [repair for repair in repairs if agrees(results[repair])]
-        return repairs
+        for repairs in first.list_repairs():
+            self._on_progress(f"testing {len(repairs)} possible causes")
+            for trial in ordered:
+                results = trial.run_repaired(repairs, paths)
+                repairs = [repair for repair in repairs if agrees(results[repair])]
+            if repairs:
+                return repairs
+        return []
 
     def _run_on_mesh(self, mesh: Mesh) -> MeshRun:
         trial = MeshTrial(
@@ -254,7 +256,7 @@ class MeshTrial:
     def has_shard_map(self) -> bool:
         return self._program.has_shard_map
 
-    def list_repairs(self) -> list[Repair]:
+    def list_repairs(self) -> tuple[list[Repair], list[Repair]]:
         return self._program.list_repairs()
 
     def run_repaired(
@@ -339,7 +341,7 @@ class _TracedProgram:
         message = describe_partial_use(self._closed, self._names)
         return RunFailure(kind="partly_used", message=message) if message else None
 
-    def list_repairs(self) -> list[Repair]:
+    def list_repairs(self) -> tuple[list[Repair], list[Repair]]:
         has_mean_of_means = any(lineage.sums_ratios for lineage in self._lineages)
         return list_repairs(
             self._closed, self._mesh.axis_names, has_mean_of_means=has_mean_of_means

@@ -27,6 +27,10 @@ SENTENCES = {
     "mean_of_means": "is a mean of means over {axes}: each device divides by its own count, so "
     "elements in smaller groups have more weight.",
     "same_random_numbers": "uses the same random numbers on every device along {axes}.",
+    "reversed_ppermute": "differs from the result {place}: a ppermute over {axes} sends in the "
+    "wrong direction.",
+    "local_reduction": "differs from the result {place}: each device reduces the elements of its "
+    "own shard, and the reduction over {axes} is missing.",
     "": "differs from the result {place}; the cause is not known.",
 }
 FIXES = {
@@ -46,6 +50,10 @@ FIXES = {
     "mean_of_means": "sum first and divide last: psum(total, '{axis}') / psum(count, '{axis}').",
     "same_random_numbers": "give each device its own key: "
     "jax.random.fold_in(key, jax.lax.axis_index('{axis}')).",
+    "reversed_ppermute": "exchange source and destination in the pairs of the ppermute, or number "
+    "the shards in the direction in which they travel.",
+    "local_reduction": "complete it over {axes}: jax.lax.psum for a sum, pmean for a mean over equal "
+    "counts, pmax for a maximum.",
     "": "check these collectives, the last one first: what each one sums or sends, and over which "
     "mesh axes.",
 }
@@ -135,7 +143,6 @@ _ALREADY_SUMMED_FIX = (
     "divide the gradient by lax.axis_size('{axis}'); a pmean of it afterwards changes nothing."
 )
 _MAX_PATHS = 4
-_MAX_SITES = 8
 _MAX_MESHES = 6
 
 
@@ -158,8 +165,7 @@ def collective_lines(lineage: OutputLineage) -> tuple[str, ...]:
     ]
     if not sites:
         return ()
-    rest = (f"  and {len(sites) - _MAX_SITES} more",) if len(sites) > _MAX_SITES else ()
-    return ("collectives on the path, from the output back:", *sites[:_MAX_SITES], *rest)
+    return ("collectives on the path, from the output back:", *sites)
 
 
 def paths_text(paths: Sequence[str], kind: str) -> str:
@@ -205,8 +211,10 @@ def _difference_text(comparison: Comparison, cause: str, digits: int) -> str:
     index = tuple(np.argwhere(wrong)[0].tolist())
     element = Comparison(comparison.mesh, np.asarray(expected[index]), np.asarray(actual[index]))
     digits = _digits_to_differ([element])
+    # The elements that differ may be among those left out; the same text twice shows nothing.
+    prefix = "" if text == array_text(expected, 5) else f"{text}, "
     return (
-        f"{text}, {int(wrong.sum())} of {actual.size} elements differ; the first, {list(index)}, "
+        f"{prefix}{int(wrong.sum())} of {actual.size} elements differ; the first, {list(index)}, "
         f"is {array_text(element.actual, digits)}, expected {array_text(element.expected, digits)}"
     )
 

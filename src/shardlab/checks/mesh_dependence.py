@@ -367,6 +367,11 @@ _CAUSES_OF_REPAIRS = {
     "count_once": "bias_n_times",
     "divide_last": "mean_of_means",
     "offset": "only_shard_0",
+    "slice_offset": "only_shard_0",
+    "reverse": "reversed_ppermute",
+    "sum_shards": "local_reduction",
+    "average_shards": "local_reduction",
+    "maximum_of_shards": "local_reduction",
 }
 
 
@@ -422,12 +427,26 @@ def explain_by_repairs(
         )
         for item in values or differences
     ]
-    is_gradient = not values and cause in ("factor_of_n", "divided_by_n")
+    is_gradient = (
+        not values
+        and cause in ("factor_of_n", "divided_by_n")
+        # Weights that are right were updated with the right gradient: then the sum is another one.
+        and not _has_right_update(runs, proven)
+    )
     reported = "gradient_scaled_by_n" if is_gradient else cause
     finding = _cause_finding(runs, reported, proven, "output", _rest(differences, proven))
     lines = (*finding.shows, *(_repair_line(item) for item in repairs))
     others = [item for item in comparison.findings if item.code != "hazard.mesh_dependent"]
     return RunComparison((*others, replace(finding, shows=lines)), comparison.notes)
+
+
+def _has_right_update(runs: MeshRuns, wrong: Sequence[Difference]) -> bool:
+    """Return whether an array that a gradient has changed is the same on every mesh."""
+    wrong_paths = {item.path for item in wrong}
+    return any(
+        leaf.lineage.is_gradient and leaf.value.ndim > 0 and path not in wrong_paths
+        for path, leaf in runs.one.outputs.items()
+    )
 
 
 def _repair_line(repair: Repair) -> str:
@@ -441,6 +460,11 @@ _REPAIR_TEXTS = {
     "count_once": "add the term that is the same along {axes} once",
     "divide_last": "sum both operands of the division over {axes} first",
     "offset": "add the offset of the shard along {axes} to the indices",
+    "slice_offset": "add the offset of the shard along {axes} to the start of the slice",
+    "reverse": "send along {axes} in the other direction",
+    "sum_shards": "sum it over {axes} with a psum",
+    "average_shards": "average it over {axes} with a pmean",
+    "maximum_of_shards": "take the maximum over {axes} with a pmax",
 }
 
 

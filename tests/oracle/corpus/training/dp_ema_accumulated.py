@@ -85,6 +85,7 @@ BUGS = (
                 'lambda g: g / MICROBATCHES / lax.axis_size("data")',
             ),
         ),
+        causes=("bias_n_times",),
     ),
     Bug(
         name="summed_instead_of_averaged",

@@ -100,6 +100,7 @@ BUGS = (
         name="sent_backwards",
         old="forward = [(i, (i + 1) % n_stages) for i in range(n_stages)]",
         new="forward = [((i + 1) % n_stages, i) for i in range(n_stages)]",
+        causes=("reversed_ppermute",),
     ),
     Bug(
         name="returning_microbatch_stored_one_place_late",

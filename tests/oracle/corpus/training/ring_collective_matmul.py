@@ -85,6 +85,7 @@ BUGS = (
         name="gather_ring_in_the_other_direction",
         old="to_previous = [((i + 1) % n, i) for i in range(n)]",
         new="to_previous = [(i, (i + 1) % n) for i in range(n)]",
+        causes=("reversed_ppermute",),
     ),
     Bug(
         name="rows_placed_by_hop",

@@ -94,6 +94,7 @@ BUGS = (
         name="ring_in_the_other_direction",
         old="ring = [(i, (i + 1) % n) for i in range(n)]",
         new="ring = [((i + 1) % n, i) for i in range(n)]",
+        causes=("reversed_ppermute",),
     ),
     Bug(
         name="blocks_averaged",

@@ -92,6 +92,7 @@ BUGS = (
         '    size = h.shape[-1] * lax.axis_size("model")\n'
         "    return h * lax.rsqrt(total / size + 1e-5) * scale\n",
         new="    return h * lax.rsqrt(jnp.mean(h * h, -1, keepdims=True) + 1e-5) * scale\n",
+        causes=("local_reduction",),
     ),
     Bug(
         name="sum_of_squares_divided_by_the_local_size",
