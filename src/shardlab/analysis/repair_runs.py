@@ -200,20 +200,18 @@ def _kinds_of(
         for axis in mesh_axes:
             yield "divide_last", (axis,), False
             yield "divide_last", (axis,), True
-    if name == "iota":
-        for axis in mesh_axes:
-            yield "offset", (axis,), False
-    if name in ("dynamic_slice", "dynamic_update_slice"):
-        for axis in mesh_axes:
-            yield "slice_offset", (axis,), False
     if name == "ppermute":
         yield "reverse", collective_axes(eqn.params), False
-    for kind in _REDUCTIONS_OF_SHARDS.get(name, ()):
+    for kind in _KINDS_OF_LOCAL_OPERATIONS.get(name, ()):
         for axis in mesh_axes:
             yield kind, (axis,), False
 
 
-_REDUCTIONS_OF_SHARDS: dict[str, tuple[RepairKind, ...]] = {
+# Operations on one shard that may have to know its position, or the shards of other devices.
+_KINDS_OF_LOCAL_OPERATIONS: dict[str, tuple[RepairKind, ...]] = {
+    "iota": ("offset",),
+    "dynamic_slice": ("slice_offset",),
+    "dynamic_update_slice": ("slice_offset",),
     "reduce_sum": ("sum_shards", "average_shards"),
     "reduce_max": ("maximum_of_shards",),
 }

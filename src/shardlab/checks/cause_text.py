@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shardlab.checks.check_replicas import array_text
+from shardlab.checks.evidence_text import array_text
 from shardlab.checks.tolerance import Comparison, compare_arrays, is_close
 from shardlab.sharding.mesh import mesh_text
-from shardlab.simulator.run_records import OutputLineage
+from shardlab.simulator.repair import Repair
 
 SENTENCES = {
     "factor_of_n": "is n times the value {place}, where n is the size of {axes}.",
@@ -52,8 +52,8 @@ FIXES = {
     "jax.random.fold_in(key, jax.lax.axis_index('{axis}')).",
     "reversed_ppermute": "exchange source and destination in the pairs of the ppermute, or number "
     "the shards in the direction in which they travel.",
-    "local_reduction": "complete it over {axes}: jax.lax.psum for a sum, pmean for a mean over equal "
-    "counts, pmax for a maximum.",
+    "local_reduction": "complete it over {axes}: jax.lax.psum for a sum, pmean for a mean over "
+    "equal counts, pmax for a maximum.",
     "": "check these collectives, the last one first: what each one sums or sends, and over which "
     "mesh axes.",
 }
@@ -157,15 +157,37 @@ def cause_message(cause: str, variant: str = "", is_summed: bool = False) -> tup
     return sentence or SENTENCES[cause], fix or FIXES[cause]
 
 
-def collective_lines(lineage: OutputLineage) -> tuple[str, ...]:
-    """Return the collectives on the path to an output, from the output back."""
-    sites = [
-        f"  {site.op} over {', '.join(map(repr, site.mesh_axes))} at {site.source}"
-        for site in lineage.collectives
-    ]
-    if not sites:
-        return ()
-    return ("collectives on the path, from the output back:", *sites)
+# The cause that a repair proves, by its kind.
+CAUSES_OF_REPAIRS = {
+    "divide": "factor_of_n",
+    "multiply": "divided_by_n",
+    "count_once": "bias_n_times",
+    "divide_last": "mean_of_means",
+    "offset": "only_shard_0",
+    "slice_offset": "only_shard_0",
+    "reverse": "reversed_ppermute",
+    "sum_shards": "local_reduction",
+    "average_shards": "local_reduction",
+    "maximum_of_shards": "local_reduction",
+}
+_REPAIR_TEXTS = {
+    "divide": "divide the sum by the size of {axes}",
+    "multiply": "multiply the mean by the size of {axes}",
+    "count_once": "add the term that is the same along {axes} once",
+    "divide_last": "sum both operands of the division over {axes} first",
+    "offset": "add the offset of the shard along {axes} to the indices",
+    "slice_offset": "add the offset of the shard along {axes} to the start of the slice",
+    "reverse": "send along {axes} in the other direction",
+    "sum_shards": "sum it over {axes} with a psum",
+    "average_shards": "average it over {axes} with a pmean",
+    "maximum_of_shards": "take the maximum over {axes} with a pmax",
+}
+
+
+def repair_line(repair: Repair) -> str:
+    """Return what was changed at which line to make all values right."""
+    change = _REPAIR_TEXTS[repair.kind].format(axes=" and ".join(map(repr, repair.mesh_axes)))
+    return f"{repair.source}: {change}, and the values are right on every mesh"
 
 
 def paths_text(paths: Sequence[str], kind: str) -> str:
