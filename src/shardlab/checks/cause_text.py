@@ -28,7 +28,7 @@ SENTENCES = {
     "elements in smaller groups have more weight.",
     "same_random_numbers": "uses the same random numbers on every device along {axes}.",
     "reversed_ppermute": "differs from the result {place}: a ppermute over {axes} sends in the "
-    "wrong direction.",
+    "direction opposite to the one in which the program counts devices.",
     "local_reduction": "differs from the result {place}: each device reduces the elements of its "
     "own shard, and the reduction over {axes} is missing.",
     "": "differs from the result {place}; the cause is not known.",
@@ -50,8 +50,8 @@ FIXES = {
     "mean_of_means": "sum first and divide last: psum(total, '{axis}') / psum(count, '{axis}').",
     "same_random_numbers": "give each device its own key: "
     "jax.random.fold_in(key, jax.lax.axis_index('{axis}')).",
-    "reversed_ppermute": "exchange source and destination in the pairs of the ppermute, or number "
-    "the shards in the direction in which they travel.",
+    "reversed_ppermute": "exchange source and destination in the pairs of the ppermute, or count "
+    "devices in the direction in which the shards travel.",
     "local_reduction": "complete it over {axes}: jax.lax.psum for a sum, pmean for a mean over "
     "equal counts, pmax for a maximum.",
     "": "check these collectives, the last one first: what each one sums or sends, and over which "

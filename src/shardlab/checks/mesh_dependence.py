@@ -424,7 +424,8 @@ def explain_by_repairs(
     )
     reported = "gradient_scaled_by_n" if is_gradient else cause
     finding = _cause_finding(runs, reported, proven, "output", _rest(differences, proven))
-    lines = (*finding.shows, *(repair_line(item) for item in repairs))
+    # Two operations of one line read alike.
+    lines = (*finding.shows, *dict.fromkeys(repair_line(item) for item in repairs))
     others = [item for item in comparison.findings if item.code != "hazard.mesh_dependent"]
     return RunComparison((*others, replace(finding, shows=lines)), comparison.notes)
 
