@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from shardlab.checks.tolerance import Array
-from shardlab.simulator.run_records import OutputLineage
+from shardlab.simulator.run_records import CollectiveSite, OutputLineage
 
 DIGITS = 5  # of a number, unless more are needed to tell two apart
 
@@ -25,9 +25,14 @@ def array_text(array: Array, digits: int = DIGITS) -> str:
 def collective_lines(lineage: OutputLineage) -> tuple[str, ...]:
     """Return the collectives on the path to an output, from the output back."""
     sites = [
-        f"  {site.op} over {', '.join(map(repr, site.mesh_axes))} at {site.source}"
+        f"  {site.op} over {', '.join(map(repr, site.mesh_axes))}{_place_text(site)}"
         for site in lineage.collectives
     ]
     if not sites:
         return ()
     return ("collectives on the path, from the output back:", *sites)
+
+
+def _place_text(site: CollectiveSite) -> str:
+    # JAX keeps no line of the user's for the backward pass of a custom_vjp that `check` computes.
+    return f" at {site.source}" if site.source.line else " in a backward pass, line not known"
