@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "oracle" / "corpus"))
 
-from training import FIRST, SECOND, THIRD, programs
+from training import FIRST, FOURTH, SECOND, THIRD, programs
 from training.measure import Outcome, measure, outcome_table
 
 GOAL_FOUND = 0.95
@@ -24,7 +24,7 @@ GOAL_FOUND = 0.95
 def main(arguments: list[str]) -> int:
     is_verbose = "--verbose" in arguments
     prefixes = tuple(item for item in arguments if not item.startswith("--")) or ("",)
-    groups = {"First set": FIRST, "Second set": SECOND, "Third set": THIRD}
+    groups = {"First set": FIRST, "Second set": SECOND, "Third set": THIRD, "Fourth set": FOURTH}
     outcomes: list[Outcome] = []
     for title, names in groups.items():
         chosen = tuple(name for name in names if name.startswith(prefixes))

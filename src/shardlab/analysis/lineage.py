@@ -175,6 +175,9 @@ def _operation_tags(axes: MeshAxes, eqn: Any, ins: list[ValueFacts]) -> frozense
         key_kind = "by_device" if any(fact.varying_axes for fact in ins) else "same"
         tags |= {("random", key_kind)}
     tags |= _repeated_random_tags(ins)
+    # A decision by a gradient (whether it is finite, whether its norm is too large) is none.
+    if all(getattr(var.aval, "dtype", None) == np.bool_ for var in eqn.outvars):
+        tags -= {_GRADIENT}
     return tags if name in _KEEPS_TOTAL else tags - {_TOTAL}
 
 

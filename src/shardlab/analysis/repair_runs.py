@@ -9,10 +9,11 @@ that one repair can be tried on all meshes.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -23,6 +24,12 @@ from shardlab.simulator.interpreter.repairs import SwitchedRepair, apply_repairs
 from shardlab.simulator.interpreter.rules.collectives import SUM_COLLECTIVES, collective_axes
 from shardlab.simulator.repair import Repair, RepairKind
 
+_ORDER: tuple[RepairKind, ...] = get_args(RepairKind)
+# A psum of a local sum whose psum is missing also makes a mean right that should be a sum, so these
+# are tried only if no change of an existing operation explains the result.
+_SECOND_KINDS: frozenset[RepairKind] = frozenset(
+    {"slice_offset", "reverse", "sum_shards", "average_shards", "maximum_of_shards"}
+)
 # Each runs at least once, and makes the compiled program larger.
 _MAX_REPAIRS = 48
 _SUMS = SUM_COLLECTIVES | {"reduce_scatter", "unreduced_reduce_scatter"}
@@ -45,8 +52,10 @@ _PASSES_TERMS = frozenset(
 )
 
 
-def list_repairs(closed: Any, mesh_axes: Sequence[str], *, has_mean_of_means: bool) -> list[Repair]:
-    """Return the repairs to try, the simplest first, each once.
+def list_repairs(
+    closed: Any, mesh_axes: Sequence[str], *, has_mean_of_means: bool
+) -> tuple[list[Repair], list[Repair]]:
+    """Return the repairs to try, the simplest first, each once; then those to try if none helps.
 
     Every softmax has a division; they are candidates only if a sum of quotients is in the program.
     """
@@ -55,9 +64,10 @@ def list_repairs(closed: Any, mesh_axes: Sequence[str], *, has_mean_of_means: bo
         for _, repair in _candidates(closed, tuple(mesh_axes))
         if has_mean_of_means or repair.kind != "divide_last"
     ]
-    order: list[RepairKind] = ["divide", "multiply", "count_once", "divide_last", "offset"]
-    unique = sorted(dict.fromkeys(candidates), key=lambda repair: order.index(repair.kind))
-    return unique[:_MAX_REPAIRS]
+    unique = sorted(dict.fromkeys(candidates), key=lambda repair: _ORDER.index(repair.kind))
+    first = [repair for repair in unique if repair.kind not in _SECOND_KINDS]
+    second = [repair for repair in unique if repair.kind in _SECOND_KINDS]
+    return first[:_MAX_REPAIRS], second[:_MAX_REPAIRS]
 
 
 def run_repaired(
@@ -89,7 +99,14 @@ def run_repaired(
 
 # With an offset indices differ by device, also while it is off: terms that are the same on every
 # device would not be recognized as such. A sum of operands may not fit where the division is.
-_COMPILED_TOGETHER = (("divide", "multiply", "count_once"), ("divide_last",), ("offset",))
+_COMPILED_TOGETHER: tuple[tuple[RepairKind, ...], ...] = (
+    ("divide", "multiply", "count_once"),
+    ("divide_last",),
+    ("offset",),
+    ("slice_offset",),
+    ("reverse",),
+    ("sum_shards", "average_shards", "maximum_of_shards"),
+)
 
 
 def _run_group(
@@ -119,7 +136,29 @@ def _run_group(
     }
 
 
-def _candidates(closed: Any, mesh_axes: tuple[str, ...]) -> Iterator[tuple[Any, Repair]]:
+def _candidates(closed: Any, mesh_axes: tuple[str, ...]) -> list[tuple[Any, Repair]]:
+    """Return the equations of a program, each with a repair; a repair may have many equations."""
+    single = list(_candidates_of_one_line(closed, mesh_axes))
+    return [*single, *_reversed_rings(single)]
+
+
+def _reversed_rings(single: Sequence[tuple[Any, Repair]]) -> Iterator[tuple[Any, Repair]]:
+    """Yield the ppermutes over the same mesh axes as one repair: keys and values go one way."""
+    rings: dict[tuple[str, ...], list[tuple[Any, Repair]]] = {}
+    for eqn, repair in single:
+        if repair.kind == "reverse":
+            rings.setdefault(repair.mesh_axes, []).append((eqn, repair))
+    for ring in rings.values():
+        first = ring[0][1]
+        if any(repair != first for _, repair in ring):
+            # No columns: this repair is of all of them, not of the first.
+            together = dataclasses.replace(first, columns=(0, 0))
+            yield from ((eqn, together) for eqn, _ in ring)
+
+
+def _candidates_of_one_line(
+    closed: Any, mesh_axes: tuple[str, ...]
+) -> Iterator[tuple[Any, Repair]]:
     for jaxpr in _shard_map_jaxprs(closed, is_inside=False):
         eqns_by_output = {out: eqn for eqn in jaxpr.eqns for out in eqn.outvars}
         for eqn in jaxpr.eqns:
@@ -161,9 +200,21 @@ def _kinds_of(
         for axis in mesh_axes:
             yield "divide_last", (axis,), False
             yield "divide_last", (axis,), True
-    if name == "iota":
+    if name == "ppermute":
+        yield "reverse", collective_axes(eqn.params), False
+    for kind in _KINDS_OF_LOCAL_OPERATIONS.get(name, ()):
         for axis in mesh_axes:
-            yield "offset", (axis,), False
+            yield kind, (axis,), False
+
+
+# Operations on one shard that may have to know its position, or the shards of other devices.
+_KINDS_OF_LOCAL_OPERATIONS: dict[str, tuple[RepairKind, ...]] = {
+    "iota": ("offset",),
+    "dynamic_slice": ("slice_offset",),
+    "dynamic_update_slice": ("slice_offset",),
+    "reduce_sum": ("sum_shards", "average_shards"),
+    "reduce_max": ("maximum_of_shards",),
+}
 
 
 def _axis_choices(axes: tuple[str, ...]) -> list[tuple[str, ...]]:

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shardlab.checks.check_replicas import array_text
+from shardlab.checks.evidence_text import array_text
 from shardlab.checks.tolerance import Comparison, compare_arrays, is_close
 from shardlab.sharding.mesh import mesh_text
-from shardlab.simulator.run_records import OutputLineage
+from shardlab.simulator.repair import Repair
 
 SENTENCES = {
     "factor_of_n": "is n times the value {place}, where n is the size of {axes}.",
@@ -27,6 +27,10 @@ SENTENCES = {
     "mean_of_means": "is a mean of means over {axes}: each device divides by its own count, so "
     "elements in smaller groups have more weight.",
     "same_random_numbers": "uses the same random numbers on every device along {axes}.",
+    "reversed_ppermute": "differs from the result {place}: a ppermute over {axes} sends in the "
+    "direction opposite to the one in which the program counts devices.",
+    "local_reduction": "differs from the result {place}: each device reduces the elements of its "
+    "own shard, and the reduction over {axes} is missing.",
     "": "differs from the result {place}; the cause is not known.",
 }
 FIXES = {
@@ -46,6 +50,10 @@ FIXES = {
     "mean_of_means": "sum first and divide last: psum(total, '{axis}') / psum(count, '{axis}').",
     "same_random_numbers": "give each device its own key: "
     "jax.random.fold_in(key, jax.lax.axis_index('{axis}')).",
+    "reversed_ppermute": "exchange source and destination in the pairs of the ppermute, or count "
+    "devices in the direction in which the shards travel.",
+    "local_reduction": "complete it over {axes}: jax.lax.psum for a sum, pmean for a mean over "
+    "equal counts, pmax for a maximum.",
     "": "check these collectives, the last one first: what each one sums or sends, and over which "
     "mesh axes.",
 }
@@ -135,7 +143,6 @@ _ALREADY_SUMMED_FIX = (
     "divide the gradient by lax.axis_size('{axis}'); a pmean of it afterwards changes nothing."
 )
 _MAX_PATHS = 4
-_MAX_SITES = 8
 _MAX_MESHES = 6
 
 
@@ -150,16 +157,37 @@ def cause_message(cause: str, variant: str = "", is_summed: bool = False) -> tup
     return sentence or SENTENCES[cause], fix or FIXES[cause]
 
 
-def collective_lines(lineage: OutputLineage) -> tuple[str, ...]:
-    """Return the collectives on the path to an output, from the output back."""
-    sites = [
-        f"  {site.op} over {', '.join(map(repr, site.mesh_axes))} at {site.source}"
-        for site in lineage.collectives
-    ]
-    if not sites:
-        return ()
-    rest = (f"  and {len(sites) - _MAX_SITES} more",) if len(sites) > _MAX_SITES else ()
-    return ("collectives on the path, from the output back:", *sites[:_MAX_SITES], *rest)
+# The cause that a repair proves, by its kind.
+CAUSES_OF_REPAIRS = {
+    "divide": "factor_of_n",
+    "multiply": "divided_by_n",
+    "count_once": "bias_n_times",
+    "divide_last": "mean_of_means",
+    "offset": "only_shard_0",
+    "slice_offset": "only_shard_0",
+    "reverse": "reversed_ppermute",
+    "sum_shards": "local_reduction",
+    "average_shards": "local_reduction",
+    "maximum_of_shards": "local_reduction",
+}
+_REPAIR_TEXTS = {
+    "divide": "divide the sum by the size of {axes}",
+    "multiply": "multiply the mean by the size of {axes}",
+    "count_once": "add the term that is the same along {axes} once",
+    "divide_last": "sum both operands of the division over {axes} first",
+    "offset": "add the offset of the shard along {axes} to the indices",
+    "slice_offset": "add the offset of the shard along {axes} to the start of the slice",
+    "reverse": "send along {axes} in the other direction",
+    "sum_shards": "sum it over {axes} with a psum",
+    "average_shards": "average it over {axes} with a pmean",
+    "maximum_of_shards": "take the maximum over {axes} with a pmax",
+}
+
+
+def repair_line(repair: Repair) -> str:
+    """Return what was changed at which line to make all values right."""
+    change = _REPAIR_TEXTS[repair.kind].format(axes=" and ".join(map(repr, repair.mesh_axes)))
+    return f"{repair.source}: {change}, and the values are right on every mesh"
 
 
 def paths_text(paths: Sequence[str], kind: str) -> str:
@@ -205,8 +233,10 @@ def _difference_text(comparison: Comparison, cause: str, digits: int) -> str:
     index = tuple(np.argwhere(wrong)[0].tolist())
     element = Comparison(comparison.mesh, np.asarray(expected[index]), np.asarray(actual[index]))
     digits = _digits_to_differ([element])
+    # The elements that differ may be among those left out; the same text twice shows nothing.
+    prefix = "" if text == array_text(expected, 5) else f"{text}, "
     return (
-        f"{text}, {int(wrong.sum())} of {actual.size} elements differ; the first, {list(index)}, "
+        f"{prefix}{int(wrong.sum())} of {actual.size} elements differ; the first, {list(index)}, "
         f"is {array_text(element.actual, digits)}, expected {array_text(element.expected, digits)}"
     )
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from shardlab._text.units import count_text
 from shardlab.checks.check_codes import axes_argument, make_finding
-from shardlab.checks.tolerance import Array, is_close, rounding_tolerance
+from shardlab.checks.evidence_text import DIGITS, array_text, collective_lines
+from shardlab.checks.tolerance import Array, compare_arrays, is_close, rounding_tolerance
 from shardlab.findings.finding import Finding
 from shardlab.simulator.run_records import MeshRun, MeshRuns, ReplicaValues
 
@@ -141,6 +142,9 @@ def _replicas_finding(runs: MeshRuns, outputs: list[_DifferingOutput]) -> Findin
         names = ", ".join(paths[:_MAX_PATHS])
         rest = f" and {len(paths) - _MAX_PATHS} more" if len(paths) > _MAX_PATHS else ""
         lines += (f"the others: {names}{rest}",) if paths else ()
+    path = _output_path(run, replicas)
+    if not first.missing and path is not None:
+        lines += collective_lines(run.outputs[path].lineage)
     return make_finding(
         "hazard.replicas_differ",
         f"{_output_name(run, replicas)}{others_text} {verb} between devices, but out_specs declare "
@@ -152,7 +156,7 @@ def _replicas_finding(runs: MeshRuns, outputs: list[_DifferingOutput]) -> Findin
         details={
             "mesh_axes": list(first.axes),
             "meshes": [run.mesh_text for run, _ in first.occurrences],
-            "output": _output_path(run, replicas),
+            "output": path,
             "outputs": [_output_path(*output.occurrences[0]) for output in outputs],
         },
     )
@@ -243,27 +247,40 @@ def _value_lines(
 ) -> tuple[str, ...]:
     values = values_by_device(replicas, axes)
     coordinates = list(product(*map(range, values.shape[: len(axes)])))
-    lines = [f"on {run.mesh_text}:"]
+    index, digits = _shown_element(values, coordinates, _run_eps(run))
+    element = f", element {list(index)}" if index else ""
+    lines = [f"on {run.mesh_text}{element}:"]
     for coordinate in coordinates[:_MAX_DEVICES]:
         device = " ".join(f"{name}={i}" for name, i in zip(axes, coordinate, strict=True))
-        lines.append(f"  {device}: {array_text(values[coordinate])}")
+        lines.append(f"  {device}: {array_text(values[coordinate][index], digits)}")
     if len(coordinates) > _MAX_DEVICES:
         lines.append(f"  ... and {len(coordinates) - _MAX_DEVICES} more")
     if expected is not None:
-        lines.append(f"on {reference}: {array_text(expected)}".removeprefix("on the "))
+        value = expected[index] if expected.shape == values.shape[len(axes) :] else expected
+        lines.append(f"on {reference}: {array_text(value, digits)}".removeprefix("on the "))
     return tuple(lines)
 
 
-def array_text(array: Array, digits: int = 5) -> str:
-    """Return an array in one short line.
+def _shown_element(
+    values: Array, coordinates: list[tuple[int, ...]], eps: float
+) -> tuple[tuple[int, ...], int]:
+    """Return the index of an element that differs, and digits that show it.
 
-    >>> array_text(np.arange(12.0).reshape(3, 4) / 7)
-    '[[0. ... 0.42857] ... [1.14286 ... 1.57143]]'
+    The index is empty if the shortened arrays differ as they are printed.
     """
-    array = np.asarray(array)
-    edge = 2 if array.ndim < 2 else 1
-    text = np.array2string(array, threshold=6, edgeitems=edge, precision=digits)
-    return " ".join(text.split()).replace("[ ", "[").replace(" ]", "]")
+    if len({array_text(values[item]) for item in coordinates[:_MAX_DEVICES]}) > 1:
+        return (), DIGITS
+    n_axes = len(coordinates[0])
+    flat = values.reshape(len(coordinates), *values.shape[n_axes:])
+    atol = rounding_tolerance(values, eps) if values.dtype.kind in "fc" else 0.0
+    wrong = ~compare_arrays(flat, np.broadcast_to(flat[:1], flat.shape), atol)
+    if not wrong.any():
+        return (), DIGITS
+    # Among the devices that are printed, if one of them differs.
+    printed = wrong[:_MAX_DEVICES] if wrong[:_MAX_DEVICES].any() else wrong
+    index = tuple(map(int, np.argwhere(printed)[0][1:]))
+    texts = {array_text(item[index], 9) for item in flat[:_MAX_DEVICES]}
+    return index, 9 if len(texts) > 1 else 17
 
 
 def _run_eps(run: MeshRun) -> float:

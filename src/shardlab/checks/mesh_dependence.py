@@ -14,12 +14,14 @@ import numpy as np
 
 from shardlab.checks import causes
 from shardlab.checks.cause_text import (
+    CAUSES_OF_REPAIRS,
     cause_message,
-    collective_lines,
     comparison_lines,
     paths_text,
+    repair_line,
 )
 from shardlab.checks.check_codes import make_finding
+from shardlab.checks.evidence_text import collective_lines
 from shardlab.checks.run_comparison import RunComparison
 from shardlab.checks.tolerance import (
     Array,
@@ -361,14 +363,6 @@ def _cause_finding(
 
 # ------------------------------------------------------------------------ causes tested by repairs
 
-_CAUSES_OF_REPAIRS = {
-    "divide": "factor_of_n",
-    "multiply": "divided_by_n",
-    "count_once": "bias_n_times",
-    "divide_last": "mean_of_means",
-    "offset": "only_shard_0",
-}
-
 
 def repairable_paths(runs: MeshRuns) -> list[str]:
     """Return the outputs that a repair must make right: all values, or if they agree all outputs.
@@ -403,12 +397,12 @@ def explain_by_repairs(
     runs: MeshRuns, repairs: Sequence[Repair], comparison: RunComparison
 ) -> RunComparison:
     """Return the comparison with the cause that the repairs prove, if they agree on one."""
-    if len({_CAUSES_OF_REPAIRS[item.kind] for item in repairs}) != 1:
+    if len({CAUSES_OF_REPAIRS[item.kind] for item in repairs}) != 1:
         return comparison
     differences = _find_differences(runs, _LeafKind("output"))
     repair = repairs[0]
     variant = "sum_of_means" if repair.is_summed else "repaired"
-    cause = "factor_of_n" if repair.is_summed else _CAUSES_OF_REPAIRS[repair.kind]
+    cause = "factor_of_n" if repair.is_summed else CAUSES_OF_REPAIRS[repair.kind]
     values = [item for item in differences if not item.lineage.is_gradient]
     sources = {item.source for item in repairs}
     proven = [
@@ -422,26 +416,27 @@ def explain_by_repairs(
         )
         for item in values or differences
     ]
-    is_gradient = not values and cause in ("factor_of_n", "divided_by_n")
+    is_gradient = (
+        not values
+        and cause in ("factor_of_n", "divided_by_n")
+        # Weights that are right were updated with the right gradient: then the sum is another one.
+        and not _has_right_update(runs, proven)
+    )
     reported = "gradient_scaled_by_n" if is_gradient else cause
     finding = _cause_finding(runs, reported, proven, "output", _rest(differences, proven))
-    lines = (*finding.shows, *(_repair_line(item) for item in repairs))
+    # Two operations of one line read alike.
+    lines = (*finding.shows, *dict.fromkeys(repair_line(item) for item in repairs))
     others = [item for item in comparison.findings if item.code != "hazard.mesh_dependent"]
     return RunComparison((*others, replace(finding, shows=lines)), comparison.notes)
 
 
-def _repair_line(repair: Repair) -> str:
-    change = _REPAIR_TEXTS[repair.kind].format(axes=" and ".join(map(repr, repair.mesh_axes)))
-    return f"{repair.source}: {change}, and the values are right on every mesh"
-
-
-_REPAIR_TEXTS = {
-    "divide": "divide the sum by the size of {axes}",
-    "multiply": "multiply the mean by the size of {axes}",
-    "count_once": "add the term that is the same along {axes} once",
-    "divide_last": "sum both operands of the division over {axes} first",
-    "offset": "add the offset of the shard along {axes} to the indices",
-}
+def _has_right_update(runs: MeshRuns, wrong: Sequence[Difference]) -> bool:
+    """Return whether an array that a gradient has changed is the same on every mesh."""
+    wrong_paths = {item.path for item in wrong}
+    return any(
+        leaf.lineage.is_gradient and leaf.value.ndim > 0 and path not in wrong_paths
+        for path, leaf in runs.one.outputs.items()
+    )
 
 
 def _argument_text(differences: Sequence[Difference]) -> str:

@@ -7,7 +7,18 @@ from typing import Literal
 
 from shardlab.findings.source import SourceLocation
 
-RepairKind = Literal["divide", "multiply", "count_once", "divide_last", "offset"]
+RepairKind = Literal[
+    "divide",
+    "multiply",
+    "count_once",
+    "divide_last",
+    "offset",
+    "slice_offset",
+    "reverse",
+    "sum_shards",
+    "average_shards",
+    "maximum_of_shards",
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -17,6 +28,10 @@ class Repair:
     `divide` and `multiply` scale the result of a sum by the number of devices. `count_once` scales
     the term of an addition that is the same on all devices, `divide_last` sums both operands of a
     division first, and `offset` adds the position of the shard to indices.
+
+    `slice_offset` adds that position to the start of a slice, and `reverse` exchanges source and
+    destination of the pairs of a ppermute. `sum_shards`, `average_shards` and `maximum_of_shards`
+    complete a reduction of the elements of one shard with a collective.
     """
 
     kind: RepairKind

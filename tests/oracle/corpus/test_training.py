@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from training import ALL_SETS, SECOND, THIRD, Program, programs
+from training import ALL_SETS, FOURTH, SECOND, THIRD, Program, programs
 from training.measure import check_program, judge_report, measure, outcome_table
 
 ALL = list(programs(ALL_SETS))
@@ -32,7 +32,7 @@ def by_name(name):
 
 def test_every_family_has_right_and_wrong_programs():
     assert {program.family for program in ALL} == FAMILIES
-    for names in (SECOND, THIRD):
+    for names in (SECOND, THIRD, FOURTH):
         assert {program.family for program in programs(names)} == FAMILIES
         assert len(list(programs(names))) >= 35
     assert len(ALL) >= 60

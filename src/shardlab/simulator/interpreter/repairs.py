@@ -17,7 +17,7 @@ from jax import lax
 
 from shardlab.simulator.interpreter.rules.local import apply_local
 from shardlab.simulator.interpreter.rules.permutations import axis_index
-from shardlab.simulator.interpreter.rules.reductions import psum
+from shardlab.simulator.interpreter.rules.reductions import pmax, psum
 from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
 from shardlab.simulator.repair import Repair
 
@@ -64,9 +64,16 @@ def evaluate_repaired(
         if item.repair.kind == "count_once":
             scaled = _scale_repeated_term(axes, item.repair.mesh_axes, ins)
             ins = _choose(axes, item.is_on, scaled, ins)
+        if item.repair.kind == "slice_offset":
+            moved = _move_slice(axes, item.repair.mesh_axes, eqn, ins)
+            ins = _choose(axes, item.is_on, moved, ins)
     outs = evaluate_equation(axes, eqn, ins)
     for item in repairs:
-        outs = _choose(axes, item.is_on, _repair_outputs(item.repair, axes, eqn, ins, outs), outs)
+        if item.repair.kind == "reverse":
+            repaired = evaluate_equation(axes, _reverse(eqn), ins)
+        else:
+            repaired = _repair_outputs(item.repair, axes, eqn, ins, outs)
+        outs = _choose(axes, item.is_on, repaired, outs)
     return outs
 
 
@@ -87,7 +94,49 @@ def _repair_outputs(
         return [_scale(quotient, 1 / n) if repair.is_summed else quotient]
     if repair.kind == "offset":
         return [_add_offset(axes, repair.mesh_axes, out) for out in outs]
+    if repair.kind in _REDUCTIONS_OF_SHARDS:
+        return [_reduce_over_shards(repair, axes, out) for out in outs]
     return outs
+
+
+_REDUCTIONS_OF_SHARDS = ("sum_shards", "average_shards", "maximum_of_shards")
+
+
+def _reduce_over_shards(repair: Repair, axes: MeshAxes, value: StackedArray) -> StackedArray:
+    names = axes.drop_size_one(repair.mesh_axes)
+    # A value that is the same on every device is a reduction of the full array already.
+    if not names or not set(names) <= set(value.device_axes):
+        return value
+    if repair.kind == "maximum_of_shards":
+        return pmax(axes, value, names)
+    total = psum(axes, value, names)
+    return _scale(total, 1 / axes.size(names)) if repair.kind == "average_shards" else total
+
+
+def _reverse(eqn: Any) -> Any:
+    pairs = tuple((destination, source) for source, destination in eqn.params["perm"])
+    return eqn.replace(params={**eqn.params, "perm": pairs})
+
+
+def _move_slice(
+    axes: MeshAxes, names: tuple[str, ...], eqn: Any, ins: list[StackedArray]
+) -> list[StackedArray]:
+    """Add the position of each device's shard to slice starts that are the same on every device."""
+    names = axes.drop_size_one(names)
+    operand, *starts = eqn.invars
+    # A dynamic_update_slice has the update, whose shape is that of the slice, before the starts.
+    sizes = eqn.params.get("slice_sizes") or starts[0].aval.shape
+    n_fixed = len(ins) - len(sizes)
+    index = axis_index(axes, axis_name=names) if names else None
+    moved = list(ins)
+    for dim, (size, full) in enumerate(zip(sizes, operand.aval.shape, strict=True)):
+        start = ins[n_fixed + dim]
+        if index is None or size == full or set(names) & set(start.device_axes):
+            continue
+        offset = _scale(index, size)
+        offset = StackedArray(offset.array.astype(start.array.dtype), offset.device_axes)
+        moved[n_fixed + dim] = apply_local(axes, lax.add_p, {}, [start, offset])[0]
+    return moved
 
 
 def _choose(

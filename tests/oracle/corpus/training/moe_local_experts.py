@@ -103,6 +103,7 @@ BUGS = (
         '"data")\n    return out, balance_loss(mean_weight, mean_used)\n',
         new="    balance = balance_loss(weights.mean(0), (weights > 0).mean(0))\n"
         '    return out, lax.pmean(balance, "data")\n',
+        causes=("local_reduction",),
     ),
     Bug(
         name="experts_averaged",

@@ -85,6 +85,7 @@ BUGS = (
         old="to_next = [(i, (i + 1) % n_stages) for i in range(n_stages)]",
         new="to_next = [((i + 1) % n_stages, i) for i in range(n_stages)]",
         needs_reference=True,
+        causes=("reversed_ppermute",),
     ),
     Bug(
         name="outputs_of_every_stage_summed",

@@ -80,6 +80,7 @@ BUGS = (
         name="keys_of_the_wrong_block",
         old="(index - i) % n * length",
         new="(index + i) % n * length",
+        causes=("reversed_ppermute",),
     ),
     Bug(
         name="denominator_not_rescaled",

@@ -85,6 +85,7 @@ BUGS = (
         name="softmax_over_the_local_vocabulary",
         old='jnp.log(lax.psum(powers.sum(-1), "model"))',
         new='lax.pmean(jnp.log(powers.sum(-1)), "model")',
+        causes=("local_reduction",),
     ),
     Bug(
         name="targets_outside_not_masked",
