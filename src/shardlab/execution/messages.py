@@ -50,6 +50,7 @@ class Job:
     hardware: str | None = None  # the chip of the times in a recording
     program: str | None = None  # of a script: the name of the program to record
     reference: Target | None = None  # a function whose results are the right ones
+    fix: bool = False  # `check`: also search for an edit that fixes the program
     memory_limit: int = 0  # bytes
     cpu_seconds: float = 0.0  # of one processor; 0 for no limit
 

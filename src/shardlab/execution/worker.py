@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import types
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,6 +35,8 @@ from shardlab.execution.target import Target
 _MAX_TRACEBACK = 20_000  # characters of the program's own traceback
 _CPU_GRACE_SECONDS = 5
 _MAX_FDS = 4096
+_SEARCH_SHARE = 0.75  # of the time limit, for `check --fix`
+_UNLIMITED_SECONDS = 3600.0
 _DEFAULT_DEVICES = 8  # that a program sees if neither it nor the job names a number
 
 ReportStep = Callable[[str], None]
@@ -236,6 +239,7 @@ def _record_function(job: Job, report_step: ReportStep) -> WorkerResult:
 def _check_function(job: Job, report_step: ReportStep) -> WorkerResult:
     from shardlab.analysis.trace_and_check import check
 
+    start = time.monotonic()
     function, args = _load_function(job, report_step)
     meshes: dict[str, Any] = {}
     if job.meshes:
@@ -245,7 +249,23 @@ def _check_function(job: Job, report_step: ReportStep) -> WorkerResult:
     report = check(
         function, *args, **meshes, run=job.run, reference=reference, on_progress=report_step
     )
-    return WorkerResult(report=replace(report, program=job.target.function))
+    report = replace(report, program=job.target.function)
+    if job.fix:
+        from shardlab.analysis.fix_proof import Program
+        from shardlab.execution.fix_search import SearchRequest, search_fixes
+
+        request = SearchRequest(
+            job=job,
+            module=_load_once(job.target.kind, job.target.location),
+            program=Program(function=function, args=args),
+            report=report,
+            reference=reference,
+            # The report of the check must arrive before the client's own limit ends this process.
+            deadline=start + _SEARCH_SHARE * (job.cpu_seconds or _UNLIMITED_SECONDS),
+            report_step=report_step,
+        )
+        report = replace(report, fix_search=search_fixes(request))
+    return WorkerResult(report=report)
 
 
 def _load_reference(job: Job, report_step: ReportStep) -> Callable[..., Any]:
