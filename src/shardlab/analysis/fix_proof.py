@@ -90,6 +90,7 @@ class FixProver:
         unique = {mesh_text(mesh.shape.items()): mesh for mesh in ladder if mesh.n_devices > 1}
         self._ladder = sorted(unique.values(), key=lambda mesh: mesh.n_devices)
         self._original_runs: dict[str, MeshRun] = {}
+        self._expected_trial: MeshTrial | None = None
 
     @property
     def mesh_axes(self) -> tuple[str, ...]:
@@ -129,12 +130,18 @@ class FixProver:
         return failure is not None and failure.kind in ("rejected", "indivisible") and is_static
 
     def _expected_run(self, number: int) -> MeshRun:
-        args = _draw_inputs(self._original.args, number)
+        """Return what is right for some inputs; gradients are of the first ones only."""
+        if self._expected_trial is not None:
+            return self._expected_trial.run_again(_draw_inputs(self._original.args, number))
+        args = _draw_inputs(self._original.args, 0)
         if self._reference is not None:
             trial = run_reference(self._reference, args, self._one_device)
         else:
             trial = MeshTrial(self._original.function, args, self._one_device, is_reference=True)
-        return trial.run if trial.run.failure else _with_gradients(trial)
+        if trial.run.failure is not None:
+            return trial.run
+        self._expected_trial = trial
+        return _with_gradients(trial)
 
     @property
     def _one_device(self) -> Mesh:
@@ -145,8 +152,8 @@ class FixProver:
         """Return the smallest mesh on which the original is wrong or does not run."""
         runnable = [mesh for mesh in self._ladder if not self._is_indivisible(mesh)]
         for mesh in runnable if not self.is_rejected else ():
-            run = self._run(self._original, mesh)
-            if run.failure is not None or self._compare(self.expected, [run])[1]:
+            run = self._run_original(mesh)
+            if run.failure is not None or self._compare(self.expected, run)[1]:
                 return mesh
         return (self._requested or runnable or self._ladder)[0]
 
@@ -165,48 +172,58 @@ class FixProver:
     def screen(self, program: Program) -> Screening:
         """Return what one trace and one run say; most edits fail here."""
         errors = self._static_findings(program)
-        codes = {item.code for item in errors}
-        if self._has_static_goal and codes:
+        if errors:
             names = frozenset(f"{item.code} {item.what}" for item in errors)
             return Screening(reason=f"{errors[0].code} remains", errors=names)
-        run = self._run(program, self._wrong_mesh)
+        mesh = self._wrong_mesh
+        is_original = program is self._original
+        run = self._run_original(mesh) if is_original else self._run(program, mesh)
         if run.failure is not None:
             return Screening(reason=_failure_text(run), is_broken=True)
-        expected = self._expected_of(program)
+        expected = self._expected_of(program, 0)
         if expected.failure is not None:
             return Screening(reason=_failure_text(expected), is_broken=True)
         if expected.outputs.keys() != run.outputs.keys():
             return Screening(reason="it returns another structure", is_broken=True)
-        reason, wrong = self._compare(expected, [run])
+        reason, wrong = self._compare(expected, run)
         return Screening(reason=reason, wrong=wrong)
+
+    def screen_original(self) -> Screening:
+        return self.screen(self._original)
 
     def prove(self, program: Program, is_identity: bool) -> Proof:
         """Return on what a program is right, or the reason why it is not."""
         if self.is_rejected and not is_identity:
             return Proof(reason="the original has no result on one device to compare with")
-        for reason in (self._failed_check(program), self._changed_on_one_device(program)):
-            if reason:
-                return Proof(reason=reason)
+        if reason := self._changed_on_one_device(program) or self._failed_check(program):
+            return Proof(reason=reason)
         meshes: list[str] = []
         has_gradients = False
-        for number in range(_N_INPUTS):
-            expected = self._expected_of(program, number)
-            # The first inputs on every mesh, further ones on the smallest and the largest.
-            ladder = self._ladder if number == 0 else [self._ladder[0], self._ladder[-1]]
-            for mesh in dict.fromkeys(ladder):
-                run = self._run(program, mesh, number, has_gradients=bool(expected.gradients))
-                if run.failure is not None:
-                    if self._run_original(mesh).failure is None:
-                        return Proof(reason=_failure_text(run))
-                    continue
-                reason, _ = self._compare(expected, [run])
-                if reason:
+        for mesh in self._ladder:
+            # Gradients on the smallest mesh, and by `check` on the user's own.
+            runs = self._runs_on(program, mesh, has_gradients=mesh is self._wrong_mesh)
+            if runs[0].failure is not None:
+                if self._run_original(mesh).failure is None:
+                    return Proof(reason=_failure_text(runs[0]))
+                continue
+            for number, run in enumerate(runs):
+                if reason := self._compare(self._expected_of(program, number), run)[0]:
                     return Proof(reason=reason)
-                has_gradients = has_gradients or bool(run.gradients)
-                meshes += [run.mesh_text] if run.mesh_text not in meshes else []
+            has_gradients = has_gradients or bool(runs[0].gradients)
+            meshes.append(runs[0].mesh_text)
         if not meshes:
             return Proof(reason="it runs on no mesh with several devices")
         return Proof(meshes=tuple(meshes), n_inputs=_N_INPUTS, has_gradients=has_gradients)
+
+    def _runs_on(self, program: Program, mesh: Mesh, *, has_gradients: bool) -> list[MeshRun]:
+        """Return the runs with all inputs on one mesh, compiled once."""
+        trial = MeshTrial(program.function, _draw_inputs(program.args, 0), mesh, is_reference=False)
+        if trial.run.failure is not None:
+            return [trial.run]
+        has_gradients = has_gradients and bool(self._expected_of(program, 0).gradients)
+        first = _with_gradients(trial) if has_gradients else trial.run
+        others = range(1, _N_INPUTS)
+        return [first, *(trial.run_again(_draw_inputs(program.args, n)) for n in others)]
 
     @functools.cached_property
     def _has_static_goal(self) -> bool:
@@ -242,49 +259,41 @@ class FixProver:
     def _changed_on_one_device(self, program: Program) -> str:
         if self._reference is not None or self.is_rejected:
             return ""
-        for number in range(_N_INPUTS):
-            args = _draw_inputs(program.args, number)
-            trial = MeshTrial(program.function, args, self._one_device, is_reference=False)
-            run = trial.run if trial.run.failure else _with_gradients(trial)
+        for number, run in enumerate(self._runs_on(program, self._one_device, has_gradients=True)):
             if run.failure is not None:
                 return _failure_text(run)
             expected = self._expected_of(program, number)
             if run.outputs.keys() != expected.outputs.keys():
                 return "it returns another structure"
-            if self._compare(expected, [run])[1]:
+            if self._compare(expected, run)[1]:
                 return "it changes the result on one device"
         return ""
 
-    def _expected_of(self, program: Program, number: int = 0) -> MeshRun:
+    def _expected_of(self, program: Program, number: int) -> MeshRun:
         """Return what is right: of the original, or if JAX rejects it of the edited program."""
         if not self.is_rejected:
             return self._cached_expected(number)
         args = _draw_inputs(program.args, number)
         trial = MeshTrial(program.function, args, self._one_device, is_reference=True)
-        return trial.run if trial.run.failure else _with_gradients(trial)
+        return trial.run if trial.run.failure or number else _with_gradients(trial)
 
     @functools.cache  # noqa: B019  # lives as long as one search
     def _cached_expected(self, number: int) -> MeshRun:
         return self.expected if number == 0 else self._expected_run(number)
 
-    def _run(
-        self, program: Program, mesh: Mesh, number: int = 0, *, has_gradients: bool = False
-    ) -> MeshRun:
-        args = _draw_inputs(program.args, number)
-        trial = MeshTrial(program.function, args, mesh, is_reference=False)
-        if has_gradients and trial.run.failure is None:
-            return _with_gradients(trial)
-        return trial.run
+    def _run(self, program: Program, mesh: Mesh) -> MeshRun:
+        args = _draw_inputs(program.args, 0)
+        return MeshTrial(program.function, args, mesh, is_reference=False).run
 
-    def _compare(self, expected: MeshRun, runs: Sequence[MeshRun]) -> tuple[str, frozenset[str]]:
+    def _compare(self, expected: MeshRun, run: MeshRun) -> tuple[str, frozenset[str]]:
         """Return the first difference from what is right, and the names of all wrong outputs."""
         # A gradient that was not computed on this mesh is not compared.
-        if not all(run.gradients for run in runs):
+        if not run.gradients:
             expected = dataclasses.replace(expected, gradients={})
         comparison = check_runs(
             MeshRuns(
                 one=expected,
-                many=tuple(runs),
+                many=(run,),
                 source=function_location(self._original.function),
                 has_reference_function=self._reference is not None,
             )
@@ -299,8 +308,7 @@ class FixProver:
             for item in findings
             for path in item.details.get("paths") or item.details.get("outputs") or [item.what]
         }
-        meshes = " and ".join(run.mesh_text for run in runs)
-        return f"{findings[0].code} on {meshes}", frozenset(wrong)
+        return f"{findings[0].code} on {run.mesh_text}", frozenset(wrong)
 
 
 def _problems(report: Report) -> tuple[Finding, ...]:

@@ -21,8 +21,6 @@ from typing import Any
 from shardlab.analysis.fix_proof import FixProver, Program, Proof, Screening
 from shardlab.analysis.trace_and_check import check
 from shardlab.errors import LabError
-from shardlab.execution.load_target import find_function, load_arguments
-from shardlab.execution.messages import Job
 from shardlab.findings.finding import Finding
 from shardlab.findings.fix_search import Fix, FixSearch, RejectedEdit
 from shardlab.findings.report import Report
@@ -38,15 +36,19 @@ ReportStep = Callable[[str], None]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchRequest:
-    """One search: the job with its loaded module, the report of the check, and when to stop."""
+    """One search: a function of a loaded module, the report of its check, and when to stop.
 
-    job: Job
+    `load_program` returns the function and its arguments of the module or of an edited copy of it.
+    """
+
     module: types.ModuleType
-    program: Program
+    function_name: str
+    load_program: Callable[[types.ModuleType], Program]
     report: Report
-    reference: Callable[..., Any] | None
     deadline: float  # of time.monotonic
-    report_step: ReportStep
+    meshes: tuple[str, ...] = ()
+    reference: Callable[..., Any] | None = None
+    report_step: ReportStep = lambda step: None
 
 
 def search_fixes(request: SearchRequest) -> FixSearch:
@@ -60,7 +62,8 @@ def search_fixes(request: SearchRequest) -> FixSearch:
         text = data.decode()
     except (OSError, UnicodeDecodeError) as error:
         return FixSearch(note=f"{path.name} cannot be edited: {error}.")
-    prover = FixProver(request.program, request.report, request.job.meshes, request.reference)
+    original = request.load_program(request.module)
+    prover = FixProver(original, request.report, request.meshes, request.reference)
     request.report_step("running the original")
     if reason := prover.why_not_provable():
         return FixSearch(note=reason)
@@ -80,9 +83,9 @@ class _Search:
 
     def run(self, findings: tuple[Finding, ...]) -> FixSearch:
         text, done, is_identity = self._text, [], True
-        current = self._screen_text(text)
+        current = self._prover.screen_original()
         for _ in range(_MAX_ROUNDS):
-            source = ProgramSource(text, self._request.job.target.function, self._prover.mesh_axes)
+            source = ProgramSource(text, self._request.function_name, self._prover.mesh_axes)
             best: tuple[CandidateEdit, str, Screening] | None = None
             for edit in list_edits(source, findings, self._path.name)[:_MAX_TRIED]:
                 if time.monotonic() > self._request.deadline:
@@ -120,31 +123,24 @@ class _Search:
             except Exception as error:
                 return Screening(reason=_error_text(error), is_broken=True), None
 
-    def _screen_text(self, text: str) -> Screening:
-        return self._try(text, is_identity=False)[0]
-
     def _findings_of(self, text: str) -> tuple[Finding, ...]:
-        job = self._request.job
-        options: dict[str, Any] = {"meshes": list(job.meshes)} if job.meshes else {}
+        request = self._request
+        options: dict[str, Any] = {"meshes": list(request.meshes)} if request.meshes else {}
         with self._loaded(text) as loaded:
             if isinstance(loaded, str):
                 return ()
-            report = check(
-                loaded.function, *loaded.args, reference=self._request.reference, **options
-            )
+            report = check(loaded.function, *loaded.args, reference=request.reference, **options)
         return report.with_severity("error") or report.with_severity("warning")
 
     @contextlib.contextmanager
     def _loaded(self, text: str) -> Iterator[Program | str]:
         """Yield the program of an edited source, or the reason why it does not load."""
-        job = self._request.job
-        with _edited_module(self._request.module, text, self._path) as module:
+        with edited_module(self._request.module, text) as module:
             if isinstance(module, str):
                 yield module
                 return
             try:
-                function = find_function(module, job)
-                program = Program(function=function, args=load_arguments(function, module, job))
+                program = self._request.load_program(module)
             except (Exception, SystemExit) as error:
                 yield _error_text(error)
                 return
@@ -204,9 +200,7 @@ def _is_inside_character(data: bytes, index: int) -> bool:
 
 
 @contextlib.contextmanager
-def _edited_module(
-    module: types.ModuleType, text: str, path: Path
-) -> Iterator[types.ModuleType | str]:
+def edited_module(module: types.ModuleType, text: str) -> Iterator[types.ModuleType | str]:
     """Yield the module of a source under the name and file of the original.
 
     The lines of its findings are those of the edited text, so `linecache` has that text meanwhile.

@@ -18,7 +18,7 @@ import types
 from collections.abc import Callable
 from dataclasses import replace
 from io import FileIO
-from typing import Any, Literal, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO
 
 from shardlab.errors import LabError, MemoryLimitReached, ProgramExited, ProgramRaised
 from shardlab.execution.messages import (
@@ -31,6 +31,10 @@ from shardlab.execution.messages import (
     encode_message,
 )
 from shardlab.execution.target import Target
+
+if TYPE_CHECKING:
+    from shardlab.findings.fix_search import FixSearch
+    from shardlab.findings.report import Report
 
 _MAX_TRACEBACK = 20_000  # characters of the program's own traceback
 _CPU_GRACE_SECONDS = 5
@@ -251,21 +255,35 @@ def _check_function(job: Job, report_step: ReportStep) -> WorkerResult:
     )
     report = replace(report, program=job.target.function)
     if job.fix:
-        from shardlab.analysis.fix_proof import Program
-        from shardlab.execution.fix_search import SearchRequest, search_fixes
+        # The report of the check must arrive before the client's own limit ends this process.
+        deadline = start + _SEARCH_SHARE * (job.cpu_seconds or _UNLIMITED_SECONDS)
+        report = replace(report, fix_search=_search_fixes(job, report, deadline, report_step))
+    return WorkerResult(report=report)
 
-        request = SearchRequest(
-            job=job,
+
+def _search_fixes(
+    job: Job, report: Report, deadline: float, report_step: ReportStep
+) -> FixSearch:
+    from shardlab.analysis.fix_proof import Program
+    from shardlab.execution.fix_search import SearchRequest, search_fixes
+    from shardlab.execution.load_target import find_function, load_arguments
+
+    def load_program(module: types.ModuleType) -> Program:
+        function = find_function(module, job)
+        return Program(function=function, args=load_arguments(function, module, job))
+
+    return search_fixes(
+        SearchRequest(
             module=_load_once(job.target.kind, job.target.location),
-            program=Program(function=function, args=args),
+            function_name=job.target.function,
+            load_program=load_program,
             report=report,
-            reference=reference,
-            # The report of the check must arrive before the client's own limit ends this process.
-            deadline=start + _SEARCH_SHARE * (job.cpu_seconds or _UNLIMITED_SECONDS),
+            deadline=deadline,
+            meshes=job.meshes,
+            reference=_load_reference(job, report_step) if job.reference else None,
             report_step=report_step,
         )
-        report = replace(report, fix_search=search_fixes(request))
-    return WorkerResult(report=report)
+    )
 
 
 def _load_reference(job: Job, report_step: ReportStep) -> Callable[..., Any]:
