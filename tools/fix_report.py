@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
-import importlib
+import itertools
 import json
 import sys
 import tempfile
@@ -121,7 +121,7 @@ def wrong_programs(folder: Path) -> Iterator[WrongProgram]:
 def _twins(wrong: list[Case], right: list[Case]) -> dict[str, Case]:
     """Return the twin of each wrong case: the next function in the file."""
     lines = sorted([*wrong, *right], key=lambda case: case.run.__code__.co_firstlineno)
-    followers = zip(lines, lines[1:], strict=False)
+    followers = itertools.pairwise(lines)
     return {a.name: b for a, b in followers if a in wrong and b in right}
 
 
@@ -164,9 +164,7 @@ def try_program(program: WrongProgram, seconds: float) -> Outcome:
     start = time.monotonic()
     loaded = program.load(program.module)
     reference = program.module.reference if program.needs_reference else None
-    report = shardlab.check(
-        loaded.function, *loaded.args, mesh=program.mesh, reference=reference
-    )
+    report = shardlab.check(loaded.function, *loaded.args, mesh=program.mesh, reference=reference)
     request = SearchRequest(
         module=program.module,
         function_name=program.function_name,
@@ -254,7 +252,6 @@ def main() -> int:
     warnings.simplefilter("ignore")
     outcomes = []
     with tempfile.TemporaryDirectory() as folder, shardlab.simulated(devices=8):
-        importlib.invalidate_caches()
         for program in wrong_programs(Path(folder)):
             if not (program.name.startswith(prefixes) or program.group.startswith(prefixes)):
                 continue

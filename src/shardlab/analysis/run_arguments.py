@@ -37,8 +37,9 @@ def fill_arguments(args: Sequence[Any], first_seed: int = 0) -> tuple[Any, ...]:
     >>> fill_arguments(["f32[2,3]", 7])[0].shape
     (2, 3)
 
-    The values depend on the seed only and are never constant and never symmetric. Integers are small and
-    not negative, because most are indices. What is neither an array nor a shape stays as it is.
+    The values depend on the seed only, and are never constant and never symmetric. Integers are
+    small and not negative, because most are indices. What is neither an array nor a shape stays as
+    it is.
     """
     leaves, tree = jax.tree.flatten(tuple(args), is_leaf=lambda leaf: isinstance(leaf, str))
     filled = [_fill_leaf(leaf, seed) for seed, leaf in enumerate(leaves, first_seed)]

@@ -82,7 +82,8 @@ class _Search:
         self._is_late = False
 
     def run(self, findings: tuple[Finding, ...]) -> FixSearch:
-        text, done, is_identity = self._text, [], True
+        text, is_identity = self._text, True
+        done: list[CandidateEdit] = []
         current = self._prover.screen_original()
         for _ in range(_MAX_ROUNDS):
             source = ProgramSource(text, self._request.function_name, self._prover.mesh_axes)
@@ -184,15 +185,22 @@ def changed_region(old: bytes, new: bytes) -> tuple[int, int, bytes]:
     >>> changed_region(b"a + b", b"a + (b)")
     (4, 5, b'(b)')
     """
-    start = len(os.path.commonprefix([old, new]))
+    start = _common_length(old, new)
     rest = min(len(old), len(new)) - start
-    n_equal = len(os.path.commonprefix([old[::-1], new[::-1]])[:rest])
+    n_equal = min(_common_length(old[::-1], new[::-1]), rest)
     end = len(old) - n_equal
     while start and _is_inside_character(old, start):
         start -= 1
     while end < len(old) and _is_inside_character(old, end):
         end += 1
     return start, end, new[start : len(new) - (len(old) - end)]
+
+
+def _common_length(first: bytes, second: bytes) -> int:
+    pairs = zip(first, second, strict=False)
+    return next(
+        (index for index, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second))
+    )
 
 
 def _is_inside_character(data: bytes, index: int) -> bool:

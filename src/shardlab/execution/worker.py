@@ -261,9 +261,7 @@ def _check_function(job: Job, report_step: ReportStep) -> WorkerResult:
     return WorkerResult(report=report)
 
 
-def _search_fixes(
-    job: Job, report: Report, deadline: float, report_step: ReportStep
-) -> FixSearch:
+def _search_fixes(job: Job, report: Report, deadline: float, report_step: ReportStep) -> FixSearch:
     from shardlab.analysis.fix_proof import Program
     from shardlab.execution.fix_search import SearchRequest, search_fixes
     from shardlab.execution.load_target import find_function, load_arguments

@@ -18,9 +18,7 @@ def decide_together(source: ProgramSource, hints: FixHints) -> Iterator[Candidat
         for operation in ("pmax", "pmin"):
             name = source.lax(operation) or f"jax.lax.{operation}"
             for axes in hints.axes:
-                replacements = wrap_node(
-                    source, call.args[0], f"{name}(", f", {axes_text(axes)})"
-                )
+                replacements = wrap_node(source, call.args[0], f"{name}(", f", {axes_text(axes)})")
                 yield CandidateEdit(
                     family="collective under a varying branch",
                     what=f"the condition made equal with {operation} over {', '.join(axes)}",

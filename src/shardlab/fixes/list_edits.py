@@ -14,7 +14,11 @@ from shardlab.findings.finding import Finding
 from shardlab.fixes.branches import decide_together, select_afterwards
 from shardlab.fixes.candidate_edit import CandidateEdit
 from shardlab.fixes.hints import FixHints, hints_from_findings
-from shardlab.fixes.missing_collectives import add_collective, add_pcast
+from shardlab.fixes.missing_collectives import (
+    add_collective,
+    add_pcast,
+    average_before_branch,
+)
 from shardlab.fixes.program_source import ProgramSource
 from shardlab.fixes.specs import change_spec, check_varying_axes, correct_axis_name
 from shardlab.fixes.terms import (
@@ -62,8 +66,13 @@ _LIKELY: dict[str, tuple[Family, ...]] = {
     "mean_of_means": (sum_before_dividing, reduce_before_function, add_collective),
     "only_shard_0": (offset_indices, change_spec),
     "shards_permuted": (change_spec, change_axes, turn_ring, remove_collective),
-    "hazard.deadlock": (add_collective, decide_together, select_afterwards),
-    "hazard.mismatched_collectives": (decide_together, select_afterwards, add_collective),
+    "hazard.deadlock": (
+        average_before_branch,
+        decide_together,
+        select_afterwards,
+        add_collective,
+    ),
+    "hazard.mismatched_collectives": (decide_together, select_afterwards, average_before_branch),
     "hazard.psum_of_replicated": (remove_collective, swap_sum_and_mean, change_spec),
     "hazard.ppermute_axis_order": (change_axes,),
     "hazard.constraint_replicates": (change_spec,),

@@ -20,13 +20,23 @@ def add_collective(source: ProgramSource, hints: FixHints) -> Iterator[Candidate
     operations += [name for name in ("pmean", "psum") if name not in operations]
     if hints.causes & {"missing_pmin"}:
         operations.insert(0, "pmin")
-    for place in array_places(source):
-        for operation in operations:
+    places = array_places(source)
+    for operation in operations:
+        for place in places:
             for axes in hints.axes:
                 yield _wrap(source, place, operation, axes)
-    for operation in operations:
         for axes in hints.axes:
             yield from _statements_after_unpacking(source, operation, axes)
+
+
+def average_before_branch(source: ProgramSource, hints: FixHints) -> Iterator[CandidateEdit]:
+    """Take the mean of a value that is computed before a branch that depends on it."""
+    for place in array_places(source):
+        if isinstance(source.parent(place), ast.Assign):
+            for axes in hints.axes:
+                yield _wrap(source, place, "pmean", axes)
+    for axes in hints.axes:
+        yield from _statements_after_unpacking(source, "pmean", axes)
 
 
 def add_pcast(source: ProgramSource, hints: FixHints) -> Iterator[CandidateEdit]:

@@ -16,14 +16,15 @@ _SPEC_NAMES = ("P", "PartitionSpec")
 def correct_axis_name(source: ProgramSource, hints: FixHints) -> Iterator[CandidateEdit]:
     """Replace the name of a mesh axis that does not exist, the most similar one first."""
     for node in _axis_names(source):
-        if node.value in source.mesh_axes:
+        name = str(node.value)
+        if name in source.mesh_axes:
             continue
-        match = nearest_name(node.value, source.mesh_axes)
+        match = nearest_name(name, source.mesh_axes)
         for axis in sorted(source.mesh_axes, key=lambda axis: axis != match):
             quote = source.segment(node)[0]
             yield CandidateEdit(
                 family="unknown mesh axis",
-                what=f"the mesh axis {axis} instead of {node.value}",
+                what=f"the mesh axis {axis} instead of {name}",
                 line=node.lineno,
                 replacements=(replace_node(source, node, f"{quote}{axis}{quote}"),),
             )

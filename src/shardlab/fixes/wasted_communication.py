@@ -123,9 +123,7 @@ def hoist_from_loop(source: ProgramSource, hints: FixHints) -> Iterator[Candidat
         start, end = source.line_span(statement)
         text = source.data[start:end].decode()
         inner, outer = source.indentation(statement), source.indentation(body)
-        moved = "".join(
-            outer + line.removeprefix(inner) for line in text.splitlines(keepends=True)
-        )
+        moved = "".join(outer + line.removeprefix(inner) for line in text.splitlines(keepends=True))
         first = source.line_span(body)[0]
         yield CandidateEdit(
             family="collective in a loop",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from shardlab.fixes.candidate_edit import CandidateEdit, Replacement, replace_node, wrap_node
 from shardlab.fixes.hints import FixHints
@@ -26,7 +26,7 @@ def swap_sum_and_mean(source: ProgramSource, hints: FixHints) -> Iterator[Candid
     everywhere: dict[str, list[Replacement]] = {}
     for call in source.calls(*_OTHER):
         old, new = called_name(call), _OTHER[called_name(call)]
-        start, end = source.span(call.func)
+        end = source.span(call.func)[1]
         replacement = Replacement(end - len(old), end, new)
         everywhere.setdefault(old, []).append(replacement)
         yield CandidateEdit(
@@ -117,7 +117,7 @@ def change_axes(source: ProgramSource, hints: FixHints) -> Iterator[CandidateEdi
                 )
 
 
-def _mesh_order(source: ProgramSource):  # type: ignore[no-untyped-def]
+def _mesh_order(source: ProgramSource) -> Callable[[str], int]:
     order = {axis: position for position, axis in enumerate(source.mesh_axes)}
     return lambda axis: order.get(axis, len(order))
 
