@@ -194,13 +194,15 @@ def compare_with_twin(program: WrongProgram, search: FixSearch) -> str:
     one_device = Mesh([(name, 1) for name in mesh.axis_names])
     assert program.twin is not None
     run = functools.partial(_outputs, args=program.load(program.module).args)
-    original = program.load(program.module)
-    if not _are_close(run(original.function, one_device), run(program.twin, one_device)):
-        # JAX rejects it, or the twin is written for another task: only its code is alike.
-        return "other task"
     with edited_module(program.module, text) as module:
         assert not isinstance(module, str)
         fixed = program.load(module)
+        # The twin of a program that JAX rejects on one device too is compared with the fix itself.
+        wrong = run(program.load(program.module).function, one_device)
+        wrong = wrong or _outputs(fixed.function, one_device, fixed.args)
+        if not _are_close(wrong, run(program.twin, one_device)):
+            # Only the code of the twin is alike: it is written for another task.
+            return "other task"
         same = all(
             _are_close(_outputs(fixed.function, size, fixed.args), run(program.twin, size))
             for size in (one_device, mesh)

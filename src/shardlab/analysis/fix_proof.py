@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -21,10 +21,11 @@ from shardlab.analysis.run_arguments import fill_arguments, function_location, i
 from shardlab.analysis.trace_and_check import check
 from shardlab.checks.check_program import check_program
 from shardlab.checks.compare_runs import check_runs, default_test_meshes
+from shardlab.checks.tolerance import is_close, result_tolerance
 from shardlab.findings.finding import Finding
 from shardlab.findings.report import Report
 from shardlab.sharding.mesh import Mesh, mesh_text, parse_mesh
-from shardlab.simulator.run_records import MeshRun, MeshRuns
+from shardlab.simulator.run_records import MeshRun, MeshRuns, OutputLeaf
 from shardlab.tracing.observe import observe
 
 _N_INPUTS = 3
@@ -300,15 +301,29 @@ class FixProver:
         )
         findings = [item for item in comparison.findings if item.severity == "error"]
         if not findings:
-            is_unknown = comparison.has_own_draws
-            reason = "each device draws its own random numbers: not compared" if is_unknown else ""
-            return reason, frozenset({"random numbers"} if is_unknown else ())
-        wrong = {
+            # `check` only notes what it cannot compare, such as an output of another shape. A proof
+            # needs every output.
+            wrong = _different_leaves(expected.outputs, run.outputs)
+            wrong |= _different_leaves(expected.gradients, run.gradients)
+            return (f"{sorted(wrong)[0]} differs on {run.mesh_text}" if wrong else ""), wrong
+        wrong = frozenset(
             f"{item.code} {path}"
             for item in findings
             for path in item.details.get("paths") or item.details.get("outputs") or [item.what]
-        }
-        return f"{findings[0].code} on {run.mesh_text}", frozenset(wrong)
+        )
+        return f"{findings[0].code} on {run.mesh_text}", wrong
+
+
+def _different_leaves(
+    expected: Mapping[str, OutputLeaf], actual: Mapping[str, OutputLeaf]
+) -> frozenset[str]:
+    """Return the outputs or gradients that are missing, of another shape, or not equal."""
+    return frozenset(
+        f"output {path}".rstrip()
+        for path, leaf in expected.items()
+        if path not in actual
+        or not is_close(actual[path].value, leaf.value, result_tolerance(leaf, actual[path]))
+    )
 
 
 def _problems(report: Report) -> tuple[Finding, ...]:

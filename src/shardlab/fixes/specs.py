@@ -47,22 +47,24 @@ def change_spec(source: ProgramSource, hints: FixHints) -> Iterator[CandidateEdi
     """Shard an argument or result in another way: over another axis, in another order, not."""
     for call in source.calls(*_SPEC_NAMES):
         head = source.segment(call.func)
-        choices = [f"{head}()"]
+        choices = []
+        for item in call.args:
+            if isinstance(item, ast.Tuple) and len(item.elts) > 1:
+                turned = ", ".join(source.segment(axis) for axis in reversed(item.elts))
+                choices.append(f"{head}(({turned}))")
+        if len(call.args) > 1:
+            turned = ", ".join(source.segment(item) for item in reversed(call.args))
+            choices.append(f"{head}({turned})")
+            # One entry less, for an array with fewer dimensions.
+            for index in reversed(range(len(call.args))):
+                rest = [a for i, a in enumerate(call.args) if i != index]
+                choices.append(f"{head}({', '.join(source.segment(item) for item in rest)})")
         for axes in hints.axes:
             text = ", ".join(f'"{axis}"' for axis in axes)
             entry = text if len(axes) == 1 else f"({text})"
             choices += [f"{head}({entry})", f"{head}(None, {entry})"]
-        for item in call.args:
-            if isinstance(item, ast.Tuple) and len(item.elts) > 1:
-                turned = ", ".join(source.segment(axis) for axis in reversed(item.elts))
-                choices.insert(0, f"{head}(({turned}))")
-        if len(call.args) > 1:
-            turned = ", ".join(source.segment(item) for item in reversed(call.args))
-            choices.insert(0, f"{head}({turned})")
-            # One entry less, for an array with fewer dimensions.
-            for index in range(len(call.args)):
-                rest = [a for i, a in enumerate(call.args) if i != index]
-                choices.append(f"{head}({', '.join(source.segment(item) for item in rest)})")
+        # Last, because it replicates: right, and rarely what was meant.
+        choices.append(f"{head}()")
         old = source.segment(call)
         for text in dict.fromkeys(choices):
             if text != old:
