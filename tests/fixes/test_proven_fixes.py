@@ -1,8 +1,9 @@
-"""Which edits are offered: those that are proven, and none that is wrong on one device or a mesh."""
+"""Which edits are offered: what is proven, and nothing that is wrong on one device or a mesh."""
 
 from __future__ import annotations
 
 import pytest
+
 from fixes.searching import changed_lines, search
 
 FIXED = {
