@@ -221,7 +221,8 @@ def _are_close(first: dict[str, Any], second: dict[str, Any]) -> bool:
         bool(first)
         and first.keys() == second.keys()
         and all(
-            np.allclose(first[path], second[path], rtol=2e-3, atol=1e-4, equal_nan=True)
+            first[path].shape == second[path].shape
+            and np.allclose(first[path], second[path], rtol=2e-3, atol=1e-4, equal_nan=True)
             for path in first
         )
     )
