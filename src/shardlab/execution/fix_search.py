@@ -31,6 +31,8 @@ from shardlab.fixes.program_source import ProgramSource
 # Programs with three independent mistakes are rare, and each round tries every edit again.
 _MAX_ROUNDS = 3
 _MAX_TRIED = 200
+# Tried after one that makes some outputs right, for one that makes all of them right at once.
+_TRIED_AFTER_PROGRESS = 12
 ReportStep = Callable[[str], None]
 
 
@@ -88,10 +90,15 @@ class _Search:
         for _ in range(_MAX_ROUNDS):
             source = ProgramSource(text, self._request.function_name, self._prover.mesh_axes)
             best: tuple[CandidateEdit, str, Screening] | None = None
+            n_since_progress = 0
             for edit in list_edits(source, findings, self._path.name)[:_MAX_TRIED]:
                 if time.monotonic() > self._request.deadline:
                     self._is_late = True
                     break
+                if best is not None:
+                    n_since_progress += 1
+                    if n_since_progress > _TRIED_AFTER_PROGRESS:
+                        break
                 new_text = edit.apply(source)
                 self._request.report_step(f"trying {edit.what} in line {edit.line}")
                 screening, proof = self._try(new_text, is_identity and edit.is_identity)
