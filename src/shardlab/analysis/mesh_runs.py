@@ -28,13 +28,17 @@ from shardlab.analysis.reference_outputs import check_same_outputs
 from shardlab.analysis.repair_runs import list_repairs, run_repaired
 from shardlab.analysis.run_arguments import (
     argument_paths,
+    change_key,
     classify_failure,
     error_summary,
     fill_arguments,
     function_location,
     gradient_deadlock,
     is_array,
+    is_float,
+    is_key,
     leaf_paths,
+    perturb_array,
 )
 from shardlab.errors import Deadlock, InvalidType
 from shardlab.sharding.mesh import Mesh, MeshSizes, mesh_text
@@ -186,7 +190,7 @@ class MeshRunner:
             arguments={
                 path: _numpy_array(leaf)
                 for path, leaf in arguments
-                if is_array(leaf) and not _is_key(leaf)
+                if is_array(leaf) and not is_key(leaf)
             },
             source=function_location(self._f),
             one_device_failure=None if reference is first else first.run.failure,
@@ -376,10 +380,10 @@ class _TracedProgram:
         perturbed = [self._evaluate(args) for args in self._perturb_args()] if is_reference else []
         leaves = _output_leaves(self._paths, values, perturbed, self._lineages)
         draws_by_device = any("by_device" in lineage.random for lineage in self._lineages)
-        if is_reference or not draws_by_device or not any(map(_is_key, self._arrays)):
+        if is_reference or not draws_by_device or not any(map(is_key, self._arrays)):
             return leaves
         with _jax.no_mesh():
-            other_keys = [_change_key(array) for array in self._arrays]
+            other_keys = [change_key(array) for array in self._arrays]
         other = _output_leaves(self._paths, self._evaluate(other_keys), [], self._lineages)
         return {
             path: dataclasses.replace(leaf, draw_change=_largest_change(leaf, other[path]))
@@ -390,9 +394,9 @@ class _TracedProgram:
         self, is_reference: bool
     ) -> tuple[dict[str, OutputLeaf], tuple[str, ...]]:
         """Return the gradient of a weighted sum of all outputs by every float argument."""
-        indices = [index for index, array in enumerate(self._arrays) if _is_float(array)]
+        indices = [index for index, array in enumerate(self._arrays) if is_float(array)]
         # Without a float argument or a float output there is nothing to differentiate.
-        if not indices or not any(map(_is_float, self._shapes)):
+        if not indices or not any(map(is_float, self._shapes)):
             return {}, ()
         if any(lineage.is_gradient for lineage in self._lineages):
             # A train step: second derivatives are rarely of interest and slow to compile.
@@ -400,7 +404,7 @@ class _TracedProgram:
 
         def weighted_loss(*arrays: Any) -> Any:
             # Integer outputs have no gradient; jax.grad would raise for them.
-            outs = [out for out in _jax.eval_jaxpr(self._closed, arrays) if _is_float(out)]
+            outs = [out for out in _jax.eval_jaxpr(self._closed, arrays) if is_float(out)]
             return sum(_weighted_sum(out, seed) for seed, out in enumerate(outs))
 
         try:
@@ -429,28 +433,13 @@ class _TracedProgram:
         """
         eps = max((lineage.eps for lineage in self._lineages), default=0.0)
         with _jax.no_mesh():
-            return [[_perturb(array, eps, seed) for array in self._arrays] for seed in (7, 8)]
-
-
-def _change_key(array: Any) -> Any:
-    if not _is_key(array):
-        return array
-    keys = [jax.random.fold_in(key, 1) for key in array.reshape(-1)]
-    return jnp.stack(keys).reshape(array.shape)
+            return [[perturb_array(array, eps, seed) for array in self._arrays] for seed in (7, 8)]
 
 
 def _largest_change(leaf: OutputLeaf, other: OutputLeaf) -> float:
     with np.errstate(invalid="ignore", over="ignore"):
         change = np.abs(_widen(leaf.value) - _widen(other.value))
     return float(np.max(change[np.isfinite(change)], initial=0.0))
-
-
-def _perturb(array: Any, eps: float, seed: int) -> Any:
-    if not _is_float(array):
-        return array
-    # Random signs: a change of all elements in one direction may cancel, as in x - x.mean().
-    signs = np.random.default_rng(seed).choice([-1.0, 1.0], array.shape)
-    return (array * (1 + eps * signs)).astype(array.dtype)
 
 
 def _output_leaves(
@@ -479,7 +468,7 @@ def _output_leaves(
 
 def _numpy_array(value: Any) -> np.ndarray[Any, Any]:
     array: np.ndarray[Any, Any] = replica_recorder.plain_array(
-        np.asarray(jax.random.key_data(value) if _is_key(value) else value)
+        np.asarray(jax.random.key_data(value) if is_key(value) else value)
     )
     return array
 
@@ -497,14 +486,6 @@ def _weighted_sum(leaf: Any, seed: int) -> Any:
     # Summed in float32, or a bfloat16 output would lose most of its elements in the sum.
     wide = leaf if leaf.dtype == jnp.float64 else leaf.astype(jnp.float32)
     return (wide * weights.astype(wide.dtype)).sum()
-
-
-def _is_float(value: Any) -> bool:
-    return not _is_key(value) and bool(jnp.issubdtype(value.dtype, jnp.inexact))
-
-
-def _is_key(value: Any) -> bool:
-    return _jax.is_extended(value.dtype)
 
 
 def _is_deadlock(run: MeshRun) -> bool:

@@ -187,3 +187,26 @@ def argument_paths(f: Callable[..., Any], args: Sequence[Any]) -> list[str]:
 def _has_mesh(args: Sequence[Any], index: int) -> bool:
     mesh_types = (jax.sharding.Mesh, jax.sharding.AbstractMesh)
     return len(args) > index and isinstance(args[index], mesh_types)
+
+
+def change_key(array: Any) -> Any:
+    if not is_key(array):
+        return array
+    keys = [jax.random.fold_in(key, 1) for key in array.reshape(-1)]
+    return jnp.stack(keys).reshape(array.shape)
+
+
+def perturb_array(array: Any, eps: float, seed: int) -> Any:
+    if not is_float(array):
+        return array
+    # Random signs: a change of all elements in one direction may cancel, as in x - x.mean().
+    signs = np.random.default_rng(seed).choice([-1.0, 1.0], array.shape)
+    return (array * (1 + eps * signs)).astype(array.dtype)
+
+
+def is_float(value: Any) -> bool:
+    return not is_key(value) and bool(jnp.issubdtype(value.dtype, jnp.inexact))
+
+
+def is_key(value: Any) -> bool:
+    return _jax.is_extended(value.dtype)
