@@ -11,7 +11,7 @@ STAMP  := $(VENV)/.installed
 DOCS   := $(VENV)/.docs-installed
 PIP    := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check --constraint constraints-dev.txt
 
-.PHONY: lab tour test test-all bench lint types format docs clean conformance library-tests public-programs corpus mutants planner-accuracy tpu-memory screenshots web
+.PHONY: lab tour test test-all bench lint types format docs clean conformance library-tests public-programs corpus fixes mutants planner-accuracy tpu-memory screenshots web
 
 lab: $(STAMP)
 	@$(BIN)/shardlab serve $(ARGS)
@@ -60,6 +60,10 @@ public-programs: $(STAMP)
 # How many bugs of training programs are found, with which cause.
 corpus: $(STAMP)
 	@$(BIN)/python tools/corpus_report.py
+
+# For how many wrong programs `check --fix` proves an edit, compared with the right twins.
+fixes: $(STAMP)
+	@$(BIN)/python tools/fix_report.py $(ARGS)
 
 # Which mutants of each problem's reference its hidden cases kill.
 mutants: $(STAMP)

@@ -21,6 +21,7 @@ LAYERS = (
     "render",
     "sharding",
     "findings",
+    "fixes",
     "collectives",
     "hardware",
     "_jax",

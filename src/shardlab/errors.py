@@ -52,6 +52,9 @@ LabError
 │  ├─ ProgramCrashed
 │  ├─ TimeLimitReached
 │  └─ MemoryLimitReached
+├─ FixError
+│  ├─ FixFileChanged
+│  └─ FixUnwritable
 ├─ RecordingError (ValueError)
 │  ├─ InvalidRecording
 │  ├─ NothingToRecord
@@ -520,6 +523,24 @@ class MemoryLimitReached(ProgramFailed):
 
 
 # Recordings: every step of a program (`shardlab.recording`)
+
+
+class FixError(LabError):
+    """A proven fix cannot be written (`shardlab check --write`)."""
+
+    code = "fix"
+
+
+class FixFileChanged(FixError):
+    """The file is not the one for which the fix was proven."""
+
+    code = "fix.file_changed"
+
+
+class FixUnwritable(FixError):
+    """The file or its folder does not allow writing."""
+
+    code = "fix.unwritable"
 
 
 class RecordingError(LabError, ValueError):

@@ -52,7 +52,8 @@ def test_one_stage_per_device_is_compared_with_a_reference():
                            reference=stack)  # fmt: skip
     (finding,) = wrong.findings
     assert finding.what == (
-        "The output differs from the result of the reference; the cause is not known."
+        "The output differs from the result of the reference: a ppermute over 'stage' sends in the "
+        "direction opposite to the one in which the program counts devices."
     )
     assert any(line.startswith("reference: ") for line in finding.shows)
     assert any("ppermute over 'stage'" in line for line in finding.shows)

@@ -112,7 +112,7 @@ class MeshRunner:
         is_needed = self._reference_function is None
         if is_needed and tuple(one_device.shape.items()) not in self._trials:
             self._on_progress("running on one device")
-            if _is_deadlock(self._run_on_mesh(one_device)):
+            if self._run_on_mesh(one_device).is_deadlock:
                 return self.collect_runs()
         if self._reference is None:
             meshes = sorted(meshes, key=lambda mesh: mesh.n_devices)
@@ -120,7 +120,7 @@ class MeshRunner:
             if tuple(mesh.shape.items()) not in self._trials:
                 self._on_progress(f"running on {mesh_text(mesh.shape.items())}")
                 # A deadlock is an error by itself: no other mesh can make the program right.
-                if _is_deadlock(self._run_on_mesh(mesh)):
+                if self._run_on_mesh(mesh).is_deadlock:
                     break
         return self.collect_runs()
 
@@ -130,7 +130,7 @@ class MeshRunner:
             for trial in dict.fromkeys([self._reference, *self._trials.values()]):
                 if trial.run.failure is None:
                     self._on_progress(f"computing gradients on {trial.run.mesh_text}")
-                    if _is_deadlock(trial.add_gradients()):
+                    if trial.add_gradients().is_deadlock:
                         break
         return self.collect_runs()
 
@@ -256,6 +256,21 @@ class MeshTrial:
                 )
         return self.run
 
+    def run_again(self, args: Sequence[Any]) -> MeshRun:
+        """Return the run with other arguments of the same shapes, without compiling again."""
+        with self._recorded_run() as (recorder, start):
+            try:
+                self._program.replace_arguments(args)
+                values = self._program.evaluate_outputs()
+                replicas = tuple(recorder.entries)
+                outputs = self._program.measure_outputs(values, self._is_reference)
+            except Exception as error:
+                failure = classify_failure(error)
+                return MeshRun(mesh=self.run.mesh, failure=failure, seconds=_seconds_since(start))
+        return MeshRun(
+            mesh=self.run.mesh, outputs=outputs, copies=replicas, seconds=_seconds_since(start)
+        )
+
     @property
     def has_shard_map(self) -> bool:
         return self._program.has_shard_map
@@ -332,6 +347,11 @@ class _TracedProgram:
         self._shapes = jax.tree.leaves(shapes)
         self._lineages = trace_lineages(self._closed)
         self._evaluate = compile_simulation(self._closed)
+
+    def replace_arguments(self, args: Sequence[Any]) -> None:
+        """Use other arrays of the same shapes from now on."""
+        leaves = jax.tree.leaves(tuple(args))
+        self._arrays = [leaf for leaf in leaves if is_array(leaf)]
 
     def evaluate_outputs(self) -> list[Any]:
         return self._evaluate(self._arrays)
@@ -471,10 +491,6 @@ def _weighted_sum(leaf: Any, seed: int) -> Any:
     # Summed in float32, or a bfloat16 output would lose most of its elements in the sum.
     wide = leaf if leaf.dtype == jnp.float64 else leaf.astype(jnp.float32)
     return (wide * weights.astype(wide.dtype)).sum()
-
-
-def _is_deadlock(run: MeshRun) -> bool:
-    return run.failure is not None and run.failure.kind == "deadlock"
 
 
 @contextlib.contextmanager

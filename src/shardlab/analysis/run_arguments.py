@@ -31,17 +31,18 @@ from shardlab.simulator.run_records import RunFailure
 from shardlab.tracing.stage import parse_shape_argument
 
 
-def fill_arguments(args: Sequence[Any]) -> tuple[Any, ...]:
+def fill_arguments(args: Sequence[Any], first_seed: int = 0) -> tuple[Any, ...]:
     """Return arguments with values: what has only a shape gets random ones.
 
     >>> fill_arguments(["f32[2,3]", 7])[0].shape
     (2, 3)
 
-    The values are the same in every run, never constant and never symmetric. Integers are small and
-    not negative, because most are indices. What is neither an array nor a shape stays as it is.
+    The values depend on the seed only, and are never constant and never symmetric. Integers are
+    small and not negative, because most are indices. What is neither an array nor a shape stays as
+    it is.
     """
     leaves, tree = jax.tree.flatten(tuple(args), is_leaf=lambda leaf: isinstance(leaf, str))
-    filled = [_fill_leaf(leaf, seed) for seed, leaf in enumerate(leaves)]
+    filled = [_fill_leaf(leaf, seed) for seed, leaf in enumerate(leaves, first_seed)]
     return tuple(jax.tree.unflatten(tree, filled))
 
 

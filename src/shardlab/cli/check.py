@@ -10,6 +10,7 @@ from shardlab.cli.completion import complete_mesh
 from shardlab.cli.options import PROGRAM_ARGUMENTS_HELP, output_option, program_options
 
 if TYPE_CHECKING:
+    from shardlab.execution.target import Target
     from shardlab.findings.report import Report
 
 _HELP = f"""Find deadlocks, wrong values and wasted communication on many devices.
@@ -20,11 +21,12 @@ _HELP = f"""Find deadlocks, wrong values and wasted communication on many device
     shardlab check train.py:step 'f32[64,512]' 'f32[512,512]' --mesh data=2,model=4
     shardlab check train.py:step --mesh data=2 --mesh data=8 --sarif findings.sarif
     shardlab check train.py:step --mesh stage=4 --reference train.py:plain_step
+    shardlab check train.py:step --mesh data=8 --fix
     shardlab check train.py -- --steps 2
 {PROGRAM_ARGUMENTS_HELP}
     \b
     Exit codes
-      0    no errors; there may be warnings
+      0    no errors, or --write fixed them; there may be warnings
       1    errors were found
       2    the program could not be analyzed, or the command is invalid
       4    no errors, but values were not compared: a script, or no mesh to compare with
@@ -54,6 +56,12 @@ _HELP = f"""Find deadlocks, wrong values and wasted communication on many device
     help="A function without a mesh, file.py:function, that returns what is right; its results are "
     "compared instead of those on one device.",
 )
+@click.option(
+    "--fix", is_flag=True, help="Search for an edit of the file that provably fixes the program."
+)
+@click.option("--diff", is_flag=True, help="Print only that edit, as a diff for git apply.")
+@click.option("--write", is_flag=True, help="Write that edit into the file.")
+@click.option("--verbose", is_flag=True, help="With --fix: list every edit that was tried.")
 @output_option("--sarif", "sarif_file", "SARIF 2.1.0")
 def command(
     program: str,
@@ -63,6 +71,10 @@ def command(
     devices: int | None,
     no_run: bool,
     reference: str | None,
+    fix: bool,
+    diff: bool,
+    write: bool,
+    verbose: bool,
     json_file: str | None,
     sarif_file: str | None,
     html_file: str | None,
@@ -79,6 +91,9 @@ def command(
     check_destinations(json=json_file, sarif=sarif_file, html=html_file)
     target = parse_target(program)
     check_arguments(target, args, args_from)
+    fix = fix or diff or write
+    if fix:
+        _check_fixable(target, no_run)
     reference_target = parse_reference(reference, target, no_run) if reference else None
     job = Job(
         command="check",
@@ -89,15 +104,20 @@ def command(
         devices=devices,
         run=not no_run,
         reference=reference_target,
+        fix=fix,
     )
     result = run_job(job, time_limit=time_limit, memory_limit=memory_limit, quiet=quiet)
     assert result.report is not None
     # SARIF needs a file for findings without a line; of a module it is not known here.
     file = "" if target.kind == "module" else target.location
     # The report of a script that failed has the findings until then; the failure follows it.
-    _write_report(result.report, file, json_file, sarif_file, html_file)
+    if diff:
+        _print_diff(result.report)
+    else:
+        _write_report(result.report, file, json_file, sarif_file, html_file, verbose)
     raise_failure(result)
-    click.get_current_context().exit(_exit_code(result.report))
+    is_written = write and _write_fixes(result.report)
+    click.get_current_context().exit(0 if is_written else _exit_code(result.report))
 
 
 NOT_COMPARED_EXIT_CODE = 4
@@ -109,12 +129,51 @@ def _exit_code(report: Report) -> int:
     return 0 if report.is_compared else NOT_COMPARED_EXIT_CODE
 
 
+def _check_fixable(target: Target, no_run: bool) -> None:
+    """Reject what leaves nothing to prove a fix with, before a process is started."""
+    from shardlab.errors import InvalidTarget
+
+    if target.kind == "script":
+        raise InvalidTarget(
+            "--fix needs a function: the values of a script are not compared, so no edit of it can "
+            "be proven.",
+            where=f"the program {str(target)!r}",
+            fix=f"name the function, as in {target.location}:step.",
+        )
+    if no_run:
+        raise click.UsageError("--fix proves each edit with runs, so --no-run cannot be used.")
+
+
+def _print_diff(report: Report) -> None:
+    from shardlab.cli.outputs import print_result
+
+    fixes = report.fix_search.fixes if report.fix_search else ()
+    if fixes:
+        print_result(fixes[0].diff, newline=False)
+    else:
+        note = report.fix_search.note if report.fix_search else ""
+        click.echo(f"no fix could be proven. {note}".rstrip(), err=True)
+
+
+def _write_fixes(report: Report) -> bool:
+    """Write the smallest proven fix; return whether there is one."""
+    from shardlab.fixes.write_fix import write_fix
+
+    fixes = report.fix_search.fixes if report.fix_search else ()
+    if not fixes:
+        return False
+    write_fix(fixes[0])
+    click.echo(f"wrote {fixes[0].file}: {fixes[0].what}", err=True)
+    return True
+
+
 def _write_report(
     report: Report,
     program_file: str,
     json_file: str | None,
     sarif_file: str | None,
     html_file: str | None,
+    verbose: bool,
 ) -> None:
     from shardlab.cli.outputs import (
         html_page,
@@ -143,3 +202,9 @@ def _write_report(
             lambda width: report_text(report, width, read_source_line),
             lambda width: report_rich(report, width, read_source_line),
         )
+        if report.fix_search is not None:
+            from shardlab.cli.outputs import show_lines
+            from shardlab.findings.fix_text import fix_lines
+
+            search = report.fix_search
+            show_lines(lambda width: fix_lines(search, width, verbose=verbose))

@@ -61,6 +61,7 @@ class Job:
     program: str | None = None  # of a script: the name of the program to record
     reference: Target | None = None  # a function whose results are the right ones
     autoshard: AutoshardOptions | None = None
+    fix: bool = False  # `check`: also search for an edit that fixes the program
     memory_limit: int = 0  # bytes
     cpu_seconds: float = 0.0  # of one processor; 0 for no limit
 

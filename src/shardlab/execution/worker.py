@@ -13,11 +13,12 @@ import os
 import signal
 import sys
 import threading
+import time
 import types
 from collections.abc import Callable
 from dataclasses import replace
 from io import FileIO
-from typing import Any, Literal, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO
 
 from shardlab.errors import LabError, MemoryLimitReached, ProgramExited, ProgramRaised
 from shardlab.execution.messages import (
@@ -31,9 +32,15 @@ from shardlab.execution.messages import (
 )
 from shardlab.execution.target import Target
 
+if TYPE_CHECKING:
+    from shardlab.findings.fix_search import FixSearch
+    from shardlab.findings.report import Report
+
 _MAX_TRACEBACK = 20_000  # characters of the program's own traceback
 _CPU_GRACE_SECONDS = 5
 _MAX_FDS = 4096
+_SEARCH_SHARE = 0.75  # of the time limit, for `check --fix`
+_UNLIMITED_SECONDS = 3600.0
 _DEFAULT_DEVICES = 8  # that a program sees if neither it nor the job names a number
 
 ReportStep = Callable[[str], None]
@@ -258,6 +265,7 @@ def _record_function(job: Job, report_step: ReportStep) -> WorkerResult:
 def _check_function(job: Job, report_step: ReportStep) -> WorkerResult:
     from shardlab.analysis.trace_and_check import check
 
+    start = time.monotonic()
     function, args = _load_function(job, report_step)
     meshes: dict[str, Any] = {}
     if job.meshes:
@@ -267,7 +275,35 @@ def _check_function(job: Job, report_step: ReportStep) -> WorkerResult:
     report = check(
         function, *args, **meshes, run=job.run, reference=reference, on_progress=report_step
     )
-    return WorkerResult(report=replace(report, program=job.target.function))
+    report = replace(report, program=job.target.function)
+    if job.fix:
+        # The report of the check must arrive before the client's own limit ends this process.
+        deadline = start + _SEARCH_SHARE * (job.cpu_seconds or _UNLIMITED_SECONDS)
+        report = replace(report, fix_search=_search_fixes(job, report, deadline, report_step))
+    return WorkerResult(report=report)
+
+
+def _search_fixes(job: Job, report: Report, deadline: float, report_step: ReportStep) -> FixSearch:
+    from shardlab.analysis.fix_proof import Program
+    from shardlab.execution.fix_search import SearchRequest, search_fixes
+    from shardlab.execution.load_target import find_function, load_arguments
+
+    def load_program(module: types.ModuleType) -> Program:
+        function = find_function(module, job)
+        return Program(function=function, args=load_arguments(function, module, job))
+
+    return search_fixes(
+        SearchRequest(
+            module=_load_once(job.target.kind, job.target.location),
+            function_name=job.target.function,
+            load_program=load_program,
+            report=report,
+            deadline=deadline,
+            meshes=job.meshes,
+            reference=_load_reference(job, report_step) if job.reference else None,
+            report_step=report_step,
+        )
+    )
 
 
 def _load_reference(job: Job, report_step: ReportStep) -> Callable[..., Any]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shardlab.findings.finding import Finding, Severity
+from shardlab.findings.fix_search import FixSearch
 from shardlab.findings.source import SourceLocation
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class Report:
     suppressed: tuple[SuppressedFinding, ...] = ()
     # False if its values should have been compared, with one device or a reference, but were not.
     is_compared: bool = True
+    fix_search: FixSearch | None = None  # of `check --fix`
 
     @property
     def ok(self) -> bool:
@@ -82,6 +84,7 @@ class Report:
             ],
             "notes": list(self.notes),
             "is_compared": self.is_compared,
+            **({} if self.fix_search is None else {"fix_search": self.fix_search.to_json()}),
         }
 
     @classmethod
@@ -96,6 +99,7 @@ class Report:
                 for item in data["suppressed"]
             ),
             is_compared=data.get("is_compared", True),
+            fix_search=FixSearch.from_json(data["fix_search"]) if data.get("fix_search") else None,
         )
 
 

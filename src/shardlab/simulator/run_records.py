@@ -111,6 +111,10 @@ class MeshRun:
     def n_devices(self) -> int:
         return prod(size for _, size in self.mesh)
 
+    @property
+    def is_deadlock(self) -> bool:
+        return self.failure is not None and self.failure.kind == "deadlock"
+
 
 @dataclass(frozen=True, kw_only=True)
 class MeshRuns:
