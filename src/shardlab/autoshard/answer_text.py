@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _MAX_COLLECTIVES = 12
-_PROOF_TITLES = ("XLA's partitioner", "Values on host devices", "Memory")  # as in `Proof.parts`
 
 
 def answer_text(answer: Autosharding, width: int = DEFAULT_WIDTH) -> str:
@@ -53,16 +52,17 @@ def _proof_text(answer: Autosharding) -> str:
     if proof is None:
         return "Not proven: no proof was asked for."
     if proof.verdict == "proven":
-        return "Proven: collectives, values and memory, see Proof."
-    missing = " and ".join(name for name, part in proof.parts if part.verdict != "proven")
-    return f"Not proven: {missing}, see Proof."
+        without = " (without the constraints)" if answer.constraints else ""
+        return f"Proven: collectives, values{without} and memory; see Proof."
+    missing = ", ".join(name for name, part in proof.parts if part.verdict != "proven")
+    return f"Not proven: {missing}; see Proof."
 
 
 def _proof_lines(answer: Autosharding, proof: Proof) -> Iterator[str]:
     """Yield a line for each proof, what counts as equal in it, and what was discarded."""
-    for (_, part), title in zip(proof.parts, _PROOF_TITLES, strict=True):
+    for name, part in proof.parts:
         # Sentences begin with a small letter where they continue a line of text.
-        yield f"{title}: {part.verdict}. {part.sentence[:1].upper()}{part.sentence[1:]}"
+        yield f"{name.capitalize()}: {part.verdict}. {part.sentence[:1].upper()}{part.sentence[1:]}"
     for rule in proof.collectives.normalisations:
         yield f"Counts as equal: {rule.rule} ({bytes_text(rule.wire_bytes)}). {rule.reason}."
     for item in answer.discarded:
@@ -155,6 +155,8 @@ def _comparison_notes(answer: Autosharding) -> tuple[str, ...]:
     if not fitting:
         return ("None of the usual shardings fits.",)
     best = min(fitting, key=lambda cost: cost.seconds)
+    if not answer.cost.seconds:
+        return ()  # no matrix product and no collective: nothing that the estimate counts
     ratio = best.seconds / answer.cost.seconds
     return (f"{ratio:.2f} times as fast as the best of these that fits, {best.name}.",)
 

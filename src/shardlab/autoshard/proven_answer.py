@@ -44,9 +44,8 @@ def offer_proven(
     deadline = time.monotonic() + limit_s
     discarded: list[DiscardedAnswer] = []
     for answer in islice(_distinct(answers), MAX_PROVEN_ANSWERS):
-        remaining = deadline - time.monotonic()
-        # The first one is always tried: a proof that has no time says so itself.
-        if discarded and remaining <= 0:
+        remaining = max(deadline - time.monotonic(), 0.0)
+        if not remaining:
             reason = f"the {limit_s:g} s for proofs were over."
             proof = not_proven(answer.program, tuple(parse_mesh(answer.mesh).shape.items()), reason)
         else:
@@ -54,8 +53,8 @@ def offer_proven(
                 f,
                 args,
                 answer,
-                compile_limit_s=remaining * _COMPILE_SHARE,
-                run_limit_s=remaining * (1 - _COMPILE_SHARE),
+                compile_limit_s=round(remaining * _COMPILE_SHARE, 1),
+                run_limit_s=round(remaining * (1 - _COMPILE_SHARE), 1),
                 on_progress=report_step,
             )
         if proof.verdict != "disproven":
@@ -87,11 +86,13 @@ def _discarded(answer: Autosharding, proof: Proof) -> DiscardedAnswer:
 
 
 def _all_disproven(program: str, discarded: list[DiscardedAnswer]) -> ShardingsDisproven:
+    best = "the best one" if len(discarded) == 1 else f"each of the best {len(discarded)}"
     lines = [f"{item.mesh}: {item.reason}" for item in discarded]
     return ShardingsDisproven(
-        f"{count_text(len(discarded), 'answer')} for '{program}', the best that were found, failed "
-        f"a proof:\n         " + "\n         ".join(lines),
+        "\n         ".join(
+            [f"No sharding of '{program}' is offered: {best} failed a proof.", *lines]
+        ),
         where=f"the proofs of '{program}'",
-        fix="where values differ, look for what depends on the mesh inside of the program "
-        "(shardlab check); where only collectives do, --no-proof (prove=False) shows the answer.",
+        fix="shardlab check, if values differ: a part of the program depends on the mesh. If only "
+        "collectives differ, --no-proof (prove=False) shows the answer; it is slower than it says.",
     )
