@@ -77,8 +77,8 @@ class ShardingCost:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunnerUp:
-    """A candidate that is proven, and offered, if a better one is disproven."""
+class RankedShardings:
+    """One of the candidates in the order of the estimate."""
 
     mesh: str
     specs: tuple[Spec, ...]
@@ -88,14 +88,14 @@ class RunnerUp:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiscardedAnswer:
+class RunnerUp(RankedShardings):
+    """A candidate that is proven, and offered, if a better one is disproven."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscardedAnswer(RankedShardings):
     """A better answer by the estimate, which is not offered because a proof disproved it."""
 
-    mesh: str
-    specs: tuple[Spec, ...]
-    constraints: tuple[ConstraintSpec, ...]
-    seconds: float
-    memory_bytes: int
     reason: str  # which proof, and what differed by how much
 
 

@@ -134,7 +134,7 @@ def _answers(
     """Yield an answer for each candidate; it is made once those before it are disproven."""
     deadline = started + setting.budget
     for number in range(len(candidates)):
-        yield make_answer(
+        answer = make_answer(
             f,
             leaves,
             search,
@@ -143,8 +143,11 @@ def _answers(
             deadline=deadline,
             started=started,
         )
+        proof_started = time.monotonic()
+        yield answer
         # The budget is over by then, and an answer without reasons is a poor one.
         deadline = time.monotonic() + setting.budget * _REASON_SHARE
+        started += time.monotonic() - proof_started  # the proof is no part of the search
 
 
 def _parse_setting(
