@@ -61,6 +61,7 @@ LabError
 │  ├─ TooLargeToRecord
 │  └─ UnknownEdit
 ├─ CannotAutoshard (ValueError)
+├─ ShardingsDisproven (ValueError)
 ├─ PlanError (ValueError)
 │  ├─ UnknownModel
 │  ├─ InvalidModel
@@ -577,6 +578,12 @@ class CannotAutoshard(LabError, ValueError):
     """No shardings were found for a program: none fits, or none is accepted by the compiler."""
 
     code = "autoshard.not_found"
+
+
+class ShardingsDisproven(LabError, ValueError):
+    """The best shardings that were found all fail a proof: of collectives, values or memory."""
+
+    code = "autoshard.disproven"
 
 
 # Plans: models, sharding rules and options (`shardlab.planner`)

@@ -17,6 +17,8 @@ def step(params, x):
 step_args = {"up": "bf16[64,192]", "down": "bf16[192,64]"}, "bf16[1024,64]"
 """
 
+LIMIT = ("--proof-limit", "3600")  # the proofs end by themselves
+
 
 def autoshard(folder, *options):
     return subprocess.run(
@@ -30,7 +32,7 @@ def autoshard(folder, *options):
 
 def test_the_answer_is_printed_or_written_as_json(tmp_path):
     (tmp_path / "train.py").write_text(PROGRAM, "utf-8")
-    done = autoshard(tmp_path, "train.py:step", "--mesh", "data=4", "--json", "-")
+    done = autoshard(tmp_path, "train.py:step", "--mesh", "data=4", "--json", "-", *LIMIT)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert answer["program"] == "step"
@@ -40,7 +42,16 @@ def test_the_answer_is_printed_or_written_as_json(tmp_path):
         "x",
     ]
     assert answer["search"]["is_exhaustive"]
-    assert answer["proof"] is None
+    assert answer["proof"]["verdict"] == "proven"
+    assert answer["discarded"] == []
+
+
+def test_no_proof_shows_the_answer_of_the_search_alone(tmp_path):
+    (tmp_path / "train.py").write_text(PROGRAM, "utf-8")
+    done = autoshard(tmp_path, "train.py:step", "--mesh", "data=4", "--no-proof")
+    assert done.returncode == 0, done.stderr
+    assert "Not proven: no proof was asked for." in done.stdout
+    assert "\nProof\n" not in done.stdout
 
 
 def test_a_mesh_or_a_number_of_devices_is_needed(tmp_path):

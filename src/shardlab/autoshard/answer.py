@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from shardlab.autoshard.proof.proof_record import Proof, proof_from_json
 from shardlab.sharding.spec import Spec, parse_spec
 
 FORMAT_VERSION = 1
@@ -76,14 +77,26 @@ class ShardingCost:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunnerUp:
-    """A candidate that is offered if the proof of the better ones fails."""
+class RankedShardings:
+    """One of the candidates in the order of the estimate."""
 
     mesh: str
     specs: tuple[Spec, ...]
     constraints: tuple[ConstraintSpec, ...]
     seconds: float
     memory_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunnerUp(RankedShardings):
+    """A candidate that is proven, and offered, if a better one is disproven."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscardedAnswer(RankedShardings):
+    """A better answer by the estimate, which is not offered because a proof disproved it."""
+
+    reason: str  # which proof, and what differed by how much
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +132,8 @@ class Autosharding:
     search: SearchSummary
     runners_up: tuple[RunnerUp, ...]
     assumptions: tuple[str, ...]
-    proof: Mapping[str, Any] | None = None  # of `autoshard.proof`; None: not proven
+    proof: Proof | None = None  # None: no proof was asked for
+    discarded: tuple[DiscardedAnswer, ...] = ()  # disproven, best first
 
     @property
     def specs(self) -> tuple[Spec, ...]:
@@ -133,7 +147,8 @@ class Autosharding:
     def to_json(self) -> dict[str, Any]:
         """Return plain data; specs are texts such as `P('data', None)`."""
         data = asdict(self, dict_factory=_plain)
-        return {"format": "shardlab-autoshard", "version": FORMAT_VERSION, **data}
+        proof = None if self.proof is None else self.proof.to_json()
+        return {"format": "shardlab-autoshard", "version": FORMAT_VERSION, **data, "proof": proof}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Autosharding:
@@ -148,17 +163,10 @@ class Autosharding:
                 "cost": ShardingCost(**data["cost"]),
                 "comparison": tuple(ShardingCost(**item) for item in data["comparison"]),
                 "search": SearchSummary(**data["search"]),
-                "runners_up": tuple(
-                    RunnerUp(
-                        **{
-                            **item,
-                            "specs": tuple(map(parse_spec, item["specs"])),
-                            "constraints": _constraints(item["constraints"]),
-                        }
-                    )
-                    for item in data["runners_up"]
-                ),
+                "runners_up": tuple(_candidate(RunnerUp, item) for item in data["runners_up"]),
                 "assumptions": tuple(data["assumptions"]),
+                "proof": None if data["proof"] is None else proof_from_json(data["proof"]),
+                "discarded": tuple(_candidate(DiscardedAnswer, i) for i in data["discarded"]),
             }
         )
 
@@ -182,6 +190,11 @@ def _record(kind: Any, item: Mapping[str, Any]) -> Any:
     tuples = {key: tuple(value) for key, value in item.items() if isinstance(value, list)}
     specs = {"spec": parse_spec(item["spec"])} if "spec" in item else {}
     return kind(**{**item, **tuples, **specs})
+
+
+def _candidate(kind: Any, item: Mapping[str, Any]) -> Any:
+    specs = tuple(map(parse_spec, item["specs"]))
+    return kind(**{**item, "specs": specs, "constraints": _constraints(item["constraints"])})
 
 
 def _constraints(items: Any) -> tuple[ConstraintSpec, ...]:

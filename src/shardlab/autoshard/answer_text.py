@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from shardlab._text.units import bytes_text, count_text, seconds_text, share_text
 from shardlab.autoshard.answer import Autosharding, CollectiveUse, ShardingCost
 from shardlab.autoshard.paste_text import constraint_line, rules_file_text, spec_lines
+from shardlab.autoshard.proof.proof_record import Proof
 from shardlab.render.sheet import Column, Row, Section, Sheet, Table, sheet_html, sheet_lines
 from shardlab.render.terminal import DEFAULT_WIDTH, lines_rich, lines_text
 
@@ -47,15 +48,37 @@ def _sheet(answer: Autosharding) -> Sheet:
 
 
 def _proof_text(answer: Autosharding) -> str:
-    if answer.proof is None:
-        return "Not proven: neither XLA's partitioner nor a simulation was asked."
-    return str(answer.proof.get("text", "Proven."))
+    proof = answer.proof
+    if proof is None:
+        return "Not proven: no proof was asked for."
+    if proof.verdict == "proven":
+        without = " (without the constraints)" if answer.constraints else ""
+        return f"Proven: collectives, values{without} and memory; see Proof."
+    missing = ", ".join(name for name, part in proof.parts if part.verdict != "proven")
+    return f"Not proven: {missing}; see Proof."
+
+
+def _proof_lines(answer: Autosharding, proof: Proof) -> Iterator[str]:
+    """Yield a line for each proof, what counts as equal in it, and what was discarded."""
+    for name, part in proof.parts:
+        # Sentences begin with a small letter where they continue a line of text.
+        yield f"{name.capitalize()}: {part.verdict}. {part.sentence[:1].upper()}{part.sentence[1:]}"
+    for rule in proof.collectives.normalisations:
+        yield f"Counts as equal: {rule.rule} ({bytes_text(rule.wire_bytes)}). {rule.reason}."
+    for item in answer.discarded:
+        yield (
+            f"Discarded: a step of {seconds_text(item.seconds)} on {item.mesh}, disproven by "
+            f"{item.reason}"
+        )
 
 
 def _search_text(answer: Autosharding) -> str:
     search = answer.search
     count = count_text(search.n_candidates, "candidate")
     took = f"{count} in {seconds_text(search.seconds)}"
+    if answer.discarded:
+        n_discarded = count_text(len(answer.discarded), "better answer")
+        return f"Search: {took}; {n_discarded} failed a proof."
     if search.is_exhaustive:
         return f"Exhaustive search: {took}; no other choice on this mesh is better."
     ending = (
@@ -68,6 +91,8 @@ def _search_text(answer: Autosharding) -> str:
 
 def _sections(answer: Autosharding) -> Iterator[Section]:
     yield Section("Specs, and why", _spec_table(answer))
+    if answer.proof is not None:
+        yield Section("Proof", None, tuple(_proof_lines(answer, answer.proof)))
     if answer.constraints:
         yield Section("Constraints to write", None, tuple(_constraint_lines(answer)))
     yield Section("Compared with", _comparison_table(answer), _comparison_notes(answer))
@@ -130,6 +155,8 @@ def _comparison_notes(answer: Autosharding) -> tuple[str, ...]:
     if not fitting:
         return ("None of the usual shardings fits.",)
     best = min(fitting, key=lambda cost: cost.seconds)
+    if not answer.cost.seconds:
+        return ()  # no matrix product and no collective: nothing that the estimate counts
     ratio = best.seconds / answer.cost.seconds
     return (f"{ratio:.2f} times as fast as the best of these that fits, {best.name}.",)
 

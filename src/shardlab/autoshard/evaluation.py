@@ -51,6 +51,11 @@ class Evaluator:
     n_partitioned: int = 0
     _candidates: dict[tuple[MeshSizes, Assignment], Candidate | None] = field(default_factory=dict)
 
+    @property
+    def candidates(self) -> list[Candidate]:
+        """Return all candidates so far that Shardy's passes accept."""
+        return [candidate for candidate in self._candidates.values() if candidate is not None]
+
     def evaluate(self, mesh: MeshSizes, assignment: Assignment) -> Candidate | None:
         """Return the candidate; None if Shardy's passes reject it."""
         key = mesh, assignment

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +12,10 @@ import jax
 from shardlab._jax.shardy_program import ShardyProgram, lower_once
 from shardlab._text.units import parse_bytes
 from shardlab.autoshard.answer import Autosharding
-from shardlab.autoshard.arguments import Group, find_state, group_leaves, read_leaves
-from shardlab.autoshard.evaluation import Assignment, Evaluator
+from shardlab.autoshard.arguments import Group, Leaf, find_state, group_leaves, read_leaves
+from shardlab.autoshard.evaluation import Assignment, Candidate, Evaluator
 from shardlab.autoshard.make_answer import make_answer
+from shardlab.autoshard.proven_answer import DEFAULT_PROOF_LIMIT, offer_proven
 from shardlab.autoshard.search import ReportStep, Search
 from shardlab.autoshard.spec_choices import MeshSizes, mesh_factorizations
 from shardlab.autoshard.starts import make_starts
@@ -49,6 +50,8 @@ def autoshard(
     memory: Any = None,
     budget: float = DEFAULT_BUDGET,
     seed: int = 0,
+    prove: bool = True,
+    proof_limit: float = DEFAULT_PROOF_LIMIT,
     on_progress: ReportStep | None = None,
 ) -> Autosharding:
     """Return shardings of `args` for which `f(*args)` is fastest on a mesh.
@@ -60,7 +63,7 @@ def autoshard(
     ...     return jax.tree.map(lambda w, g: w - g, params, gradients)
     >>> array = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)
     >>> params = {"up": array(256, 1024), "down": array(1024, 256)}
-    >>> autoshard(step, params, array(2**21, 256), mesh="data=8", hardware="tpu-v5p").specs
+    >>> autoshard(step, params, array(2**21, 256), mesh="data=8", prove=False).specs
     (Spec(), Spec(), Spec('data', None))
 
     Give either `mesh`, whose axes are used as they are, or `devices`, and meshes with the axes
@@ -69,7 +72,14 @@ def autoshard(
     the constraints inside of `f`. `memory` is the limit of a device, by default 90 % of the chip's.
     The search ends after `budget` seconds; the result has the best shardings found until then.
 
-    Raises `CannotAutoshard` if nothing that was tried fits in the memory.
+    Then the best shardings are proven, within `proof_limit` seconds: XLA's own partitioner must
+    insert the collectives that they were timed with, and the program must return the values of the
+    unsharded one on host devices. Shardings that are disproven are discarded for the next best
+    ones; `discarded` says why. What cannot be proven is offered, and `proof` says the reason.
+    `prove=False` skips all of this.
+
+    Raises `CannotAutoshard` if nothing that was tried fits in the memory, and `ShardingsDisproven`
+    if the best that were found are all disproven.
     """
     started = time.monotonic()
     report_step = on_progress or (lambda step: None)
@@ -107,15 +117,37 @@ def autoshard(
     if not fitting:
         raise _does_not_fit(candidates[0].memory_bytes, setting)
     report_step("comparing the answer with its alternatives")
-    return make_answer(
-        f,
-        leaves,
-        search,
-        fitting,
-        hardware=setting.hardware,
-        deadline=started + setting.budget,
-        started=started,
-    )
+    answers = _answers(f, leaves, search, fitting, setting, started)
+    if not prove:
+        return next(answers)
+    return offer_proven(f, args, answers, limit_s=proof_limit, report_step=report_step)
+
+
+def _answers(
+    f: Callable[..., Any],
+    leaves: Sequence[Leaf],
+    search: Search,
+    candidates: Sequence[Candidate],
+    setting: _Setting,
+    started: float,
+) -> Iterator[Autosharding]:
+    """Yield an answer for each candidate; it is made once those before it are disproven."""
+    deadline = started + setting.budget
+    for number in range(len(candidates)):
+        answer = make_answer(
+            f,
+            leaves,
+            search,
+            candidates[number:],
+            hardware=setting.hardware,
+            deadline=deadline,
+            started=started,
+        )
+        proof_started = time.monotonic()
+        yield answer
+        # The budget is over by then, and an answer without reasons is a poor one.
+        deadline = time.monotonic() + setting.budget * _REASON_SHARE
+        started += time.monotonic() - proof_started  # the proof is no part of the search
 
 
 def _parse_setting(

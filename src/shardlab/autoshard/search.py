@@ -43,7 +43,12 @@ class Search:
         return self.evaluator.groups
 
     def find(self, starts: Sequence[tuple[str, MeshSizes, Assignment]]) -> list[Candidate]:
-        """Return the best candidates found, best first, of which each is a local optimum."""
+        """Return the candidates, in the order in which they are to be offered.
+
+        After an exhaustive search that is by score. After a local search the local optima and the
+        usual shardings come first: most others differ from an optimum in one array only, and if
+        the optimum is disproven, so are they.
+        """
         meshes = list(dict.fromkeys(mesh for _, mesh, _ in starts))
         self.is_of_meshes = len(meshes) > 1
         evaluated = self._evaluate_starts(starts)
@@ -53,9 +58,13 @@ class Search:
             optimum = self._search_all(meshes[0])
             if optimum is not None:
                 self.is_exhaustive = True
-                return [optimum, *evaluated]
+                return _distinct([optimum, *self._ranked()])
         optima = [self._improve(candidate) for candidate in _distinct(evaluated)[:_N_STARTS]]
-        return sorted(_distinct([*optima, *evaluated]), key=self.evaluator.score)
+        first = sorted(_distinct([*optima, *evaluated]), key=self.evaluator.score)
+        return _distinct([*first, *self._ranked()])
+
+    def _ranked(self) -> list[Candidate]:
+        return sorted(self.evaluator.candidates, key=self.evaluator.score)
 
     def _evaluate_starts(
         self, starts: Sequence[tuple[str, MeshSizes, Assignment]]

@@ -13,8 +13,9 @@ from shardlab.cli.options import (
     hardware_option,
     html_option,
     json_option,
-    limit_options,
+    memory_limit_option,
     output_option,
+    quiet_option,
 )
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ _HELP = f"""Find shardings of a jit program: specs, constraints, what they cost,
 
     PROGRAM is file.py:function or module:function: a train step, a loss, an inference step. Its
     arguments may be shapes, so nothing of their size is allocated. Specs that they already have,
-    and constraints inside of the program, are kept.
+    and constraints inside of the program, are kept. The answer is proven: XLA's own partitioner
+    must insert the same collectives, and the program must return the values of the unsharded one.
 
     \b
     shardlab autoshard train.py:step --mesh data=16,model=4 --hardware tpu-v5p
@@ -33,8 +35,9 @@ _HELP = f"""Find shardings of a jit program: specs, constraints, what they cost,
 {PROGRAM_ARGUMENTS_HELP}
     \b
     Exit codes
-      0    found
-      2    nothing fits, the program cannot be used, or the command is invalid
+      0    found, and not disproven; the answer says what is proven
+      2    nothing fits, every answer failed a proof, the program cannot be used,
+           or the command is invalid
       124  the time limit was reached
       130  interrupted
     """
@@ -83,10 +86,31 @@ _HELP = f"""Find shardings of a jit program: specs, constraints, what they cost,
         "--seed", type=int, default=0, show_default=True, help="Order in which pairs are tried."
     ),
 )
+@add_options(
+    click.option(
+        "--no-proof", is_flag=True, help="Show the best shardings found without proving them."
+    ),
+    click.option(
+        "--proof-limit",
+        type=click.FloatRange(min=0, min_open=True),
+        default=120.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Time to prove the answer; the answer says what was not proven by then.",
+    ),
+)
 @output_option("--rules", "rules_file", "the specs as rules for shardlab plan --rules")
 @json_option
 @html_option
-@limit_options
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Stop the command after this time, with exit code 124.  [default: 120 and what --budget "
+    "and --proof-limit need]",
+)
+@memory_limit_option
+@quiet_option
 def command(
     program: str,
     args: tuple[str, ...],
@@ -97,10 +121,12 @@ def command(
     memory: str | None,
     budget: float,
     seed: int,
+    no_proof: bool,
+    proof_limit: float,
     rules_file: str | None,
     json_file: str | None,
     html_file: str | None,
-    time_limit: float,
+    time_limit: float | None,
     memory_limit: str | None,
     quiet: bool,
 ) -> None:
@@ -128,12 +154,25 @@ def command(
         meshes=() if mesh is None else (str(parse_mesh(mesh)),),
         devices=devices,
         hardware=hardware,
-        autoshard=AutoshardOptions(memory=memory, budget=budget, seed=seed),
+        autoshard=AutoshardOptions(
+            memory=memory, budget=budget, seed=seed, prove=not no_proof, proof_limit=proof_limit
+        ),
     )
+    if time_limit is None:
+        time_limit = _default_time_limit(budget, 0.0 if no_proof else proof_limit)
     result = run_job(job, time_limit=time_limit, memory_limit=memory_limit, quiet=quiet)
     if result.autosharding is not None:
         _write_answer(result.autosharding, json_file, html_file, rules_file)
     raise_failure(result)
+
+
+def _default_time_limit(budget: float, proof_limit: float) -> float:
+    """Return the time after which the command is stopped, if the person gave none.
+
+    The two limits end a search and a proof only between two steps; the rest is for loading and
+    lowering the program and for the step that goes beyond its limit.
+    """
+    return 120.0 + 1.25 * budget + 1.5 * proof_limit
 
 
 def _write_answer(

@@ -113,6 +113,12 @@ def optimizer_option(default: str) -> Option:
     )
 
 
+memory_limit_option = click.option(
+    "--memory-limit",
+    metavar="BYTES",
+    help="Memory that the program may allocate, such as 4GB.  [default: the machine's]",
+)
+
 # The limits under which a file of the user's is executed.
 limit_options = add_options(
     click.option(
@@ -123,11 +129,7 @@ limit_options = add_options(
         metavar="SECONDS",
         help="Stop the program after this time, with exit code 124.",
     ),
-    click.option(
-        "--memory-limit",
-        metavar="BYTES",
-        help="Memory that the program may allocate, such as 4GB.  [default: the machine's]",
-    ),
+    memory_limit_option,
     quiet_option,
 )
 

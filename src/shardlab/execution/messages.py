@@ -43,6 +43,8 @@ class AutoshardOptions:
     memory: str | None = None  # of a device
     budget: float = 45.0  # seconds
     seed: int = 0
+    prove: bool = True
+    proof_limit: float = 120.0  # seconds
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -247,6 +247,8 @@ def _autoshard_function(job: Job, report_step: ReportStep) -> WorkerResult:
         memory=options.memory,
         budget=options.budget,
         seed=options.seed,
+        prove=options.prove,
+        proof_limit=options.proof_limit,
         on_progress=report_step,
     )
     return WorkerResult(autosharding=replace(answer, program=job.target.function))

@@ -183,7 +183,7 @@ def test_a_constraint_at_another_line_is_not_proven():
 
 
 def test_an_answer_of_autoshard_is_proven():
-    answer = autoshard(train_step, *ARGS, mesh=MESH, budget=60.0)
+    answer = autoshard(train_step, *ARGS, mesh=MESH, budget=60.0, prove=False)
     proof = prove_answer(train_step, ARGS, answer)
     assert proof.verdict == "proven", str(proof)
     assert proof.memory.limit_bytes == answer.memory_limit

@@ -152,8 +152,13 @@ def _agreeing(
         return dataclasses.replace(record, verdict="not proven", sentence=sentence)
     n_not_finite = sum(output.n_not_finite for _, output in pairs)
     rest = f"; {n_not_finite:,} elements are not finite on either" if n_not_finite else ""
+    equal = (
+        "the output equals the unsharded one"
+        if len(pairs) == 1
+        else f"all {len(pairs)} outputs equal the unsharded ones"
+    )
     sentence = (
-        f"all {count_text(len(pairs), 'output')} equal the unsharded ones on every device, {run}: "
+        f"{equal} on every device, {run}: "
         f"{record.n_elements:,} finite elements{rest}; largest error {record.worst_error:.3g} of "
         f"{record.worst_tolerance:.3g} allowed."
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -110,20 +110,30 @@ class Proof:
     @property
     def verdict(self) -> Verdict:
         """Return `disproven` if any proof is, `proven` if all are, otherwise `not proven`."""
-        verdicts = [part.verdict for part in (self.collectives, self.values, self.memory)]
+        verdicts = [part.verdict for _, part in self.parts]
         if "disproven" in verdicts:
             return "disproven"
         return "proven" if set(verdicts) == {"proven"} else "not proven"
 
     @property
-    def lines(self) -> tuple[str, ...]:
-        """Return one line for each proof."""
-        parts = (
+    def parts(self) -> tuple[tuple[str, CollectiveProof | ValueProof | MemoryProof], ...]:
+        """Return the three proofs, each with its name."""
+        return (
             ("collectives", self.collectives),
             ("values", self.values),
             ("memory", self.memory),
         )
-        return tuple(f"{name}: {part.verdict}: {part.sentence}" for name, part in parts)
+
+    @property
+    def disproof(self) -> str:
+        """Return the proofs that failed, each with what differed; empty if none did."""
+        failed = [(name, part) for name, part in self.parts if part.verdict == "disproven"]
+        return " ".join(f"{name}: {part.sentence}" for name, part in failed)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Return one line for each proof."""
+        return tuple(f"{name}: {part.verdict}: {part.sentence}" for name, part in self.parts)
 
     def __str__(self) -> str:
         title = f"{self.program} on {mesh_text(self.mesh)}: {self.verdict}"
@@ -145,6 +155,40 @@ class Proof:
             "values": {**asdict(self.values), "mesh": dict(self.values.mesh)},
             "memory": asdict(self.memory),
         }
+
+
+def not_proven(program: str, mesh: MeshSizes, reason: str) -> Proof:
+    """Return the record of proofs that were not made."""
+    return Proof(
+        program=program,
+        mesh=mesh,
+        collectives=CollectiveProof(verdict="not proven", sentence=reason),
+        values=ValueProof(verdict="not proven", sentence=reason),
+        memory=MemoryProof(verdict="not proven", sentence=reason),
+    )
+
+
+def proof_from_json(data: Mapping[str, Any]) -> Proof:
+    """Return the proof of `Proof.to_json`."""
+    collectives, values = data["collectives"], data["values"]
+    return Proof(
+        program=data["program"],
+        mesh=tuple(data["mesh"].items()),
+        collectives=CollectiveProof(
+            verdict=collectives["verdict"],
+            sentence=collectives["sentence"],
+            xla=_with_axes(CollectiveTotal, collectives["xla"]),
+            claimed=_with_axes(CollectiveTotal, collectives["claimed"]),
+            normalisations=tuple(Normalisation(**item) for item in collectives["normalisations"]),
+            differences=_with_axes(CollectiveDifference, collectives["differences"]),
+        ),
+        values=ValueProof(**{**values, "mesh": tuple(values["mesh"].items())}),
+        memory=MemoryProof(**data["memory"]),
+    )
+
+
+def _with_axes(kind: Any, items: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:
+    return tuple(kind(**{**item, "mesh_axes": tuple(item["mesh_axes"])}) for item in items)
 
 
 def total_wire_bytes(totals: Sequence[CollectiveTotal]) -> int:

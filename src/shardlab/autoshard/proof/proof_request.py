@@ -30,6 +30,7 @@ class ProofOptions:
     topology: str | None = None  # "v5p:4x4x4": also ask the TPU compiler, with shardlab[tpu]
     compile_limit_s: float = _LIMIT_S
     run_limit_s: float = _LIMIT_S
+    on_progress: Callable[[str], None] = lambda step: None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

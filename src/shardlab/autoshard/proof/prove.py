@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shardlab._text.units import count_text
 from shardlab.autoshard.answer import Autosharding
 from shardlab.autoshard.arguments import find_state
 from shardlab.autoshard.proof.compiler_proof import prove_by_compiler
@@ -61,7 +62,10 @@ def prove(
         shard_bytes=_shard_bytes(program, parsed_specs, parsed_mesh),
         options=options,
     )
+    n_devices = count_text(parsed_mesh.n_devices, "device")
+    options.on_progress(f"proving collectives and memory: XLA compiles for {n_devices}")
     collectives, memory = prove_by_compiler(request)
+    options.on_progress("proving values: a run on host devices")
     return Proof(
         program=program.name,
         mesh=request.mesh,
