@@ -43,14 +43,16 @@ def test_an_output_takes_a_file_in_every_command(flag):
 
 def test_json_is_in_every_command_that_prints_a_record():
     assert set(options_called("--json")) == {
-        *("layout", "plan", "advise", "reshard", "trace", "check"),
+        *("layout", "plan", "advise", "reshard", "trace", "autoshard", "check"),
         *("practice list", "practice history", "practice run", "practice submit"),
         *("catalogue check", "catalogue mutants"),
     }
 
 
 def test_the_number_of_devices_has_one_name():
-    assert set(options_called("--devices")) == {"plan", "advise", "run", "trace", "check", "record"}
+    assert set(options_called("--devices")) == {
+        *("plan", "advise", "run", "trace", "autoshard", "check", "record")
+    }
     assert all("-n" in option.opts for option in options_called("--devices").values())
     assert options_called("--chips") == {}
 
