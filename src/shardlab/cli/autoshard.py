@@ -38,7 +38,8 @@ _HELP = f"""Find shardings of a jit program: specs, constraints, what they cost,
       0    found, and not disproven; the answer says what is proven
       2    nothing fits, every answer failed a proof, the program cannot be used,
            or the command is invalid
-      124  the time limit was reached
+      124  the time limit was reached (by default 120 s and what --budget and
+           --proof-limit need)
       130  interrupted
     """
 
@@ -106,8 +107,7 @@ _HELP = f"""Find shardings of a jit program: specs, constraints, what they cost,
     "--time-limit",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Stop the command after this time, with exit code 124.  [default: 120 and what --budget "
-    "and --proof-limit need]",
+    help="Stop the program after this time, with exit code 124.",
 )
 @memory_limit_option
 @quiet_option
