@@ -162,7 +162,7 @@ def test_an_answer_survives_json():
 def test_the_text_has_specs_to_paste_and_says_that_no_proof_was_made():
     answer = layers_answer()
     text = answer_text(answer, 120)
-    assert "Not proven: no proof was asked for." in text
+    assert "Not proven: no proof was requested." in text
     start, end = text.index("specs = {"), text.index("}", text.index("specs = {"))
     specs = eval(text[start + len("specs = ") : end + 1], {"P": P})
     assert {name: Spec(*spec) for name, spec in specs.items()} == {

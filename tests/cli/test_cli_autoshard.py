@@ -50,7 +50,7 @@ def test_no_proof_shows_the_answer_of_the_search_alone(tmp_path):
     (tmp_path / "train.py").write_text(PROGRAM, "utf-8")
     done = autoshard(tmp_path, "train.py:step", "--mesh", "data=4", "--no-proof")
     assert done.returncode == 0, done.stderr
-    assert "Not proven: no proof was asked for." in done.stdout
+    assert "Not proven: no proof was requested." in done.stdout
     assert "\nProof\n" not in done.stdout
 
 

@@ -30,7 +30,7 @@ def caller_line() -> str:
         path = frame.f_code.co_filename
         if _is_user_code(path):
             return f"{path}:{frame.f_lineno}"
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
     return ""
 
 

@@ -132,7 +132,7 @@ class Autosharding:
     search: SearchSummary
     runners_up: tuple[RunnerUp, ...]
     assumptions: tuple[str, ...]
-    proof: Proof | None = None  # None: no proof was asked for
+    proof: Proof | None = None  # None: not requested
     discarded: tuple[DiscardedAnswer, ...] = ()  # disproven, best first
 
     @property

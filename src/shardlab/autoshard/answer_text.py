@@ -50,7 +50,7 @@ def _sheet(answer: Autosharding) -> Sheet:
 def _proof_text(answer: Autosharding) -> str:
     proof = answer.proof
     if proof is None:
-        return "Not proven: no proof was asked for."
+        return "Not proven: no proof was requested."
     if proof.verdict == "proven":
         without = " (without the constraints)" if answer.constraints else ""
         return f"Proven: collectives, values{without} and memory; see Proof."

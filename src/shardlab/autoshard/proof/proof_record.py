@@ -192,5 +192,5 @@ def _with_axes(kind: Any, items: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]
 
 
 def total_wire_bytes(totals: Sequence[CollectiveTotal]) -> int:
-    """Return the bytes that one device sends in all of them."""
+    """Return the bytes that one device sends, in total."""
     return sum(total.wire_bytes for total in totals)
