@@ -22,6 +22,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     would be made once in each of them (`--dist loadgroup`, tools/run_tests.py).
     """
     for item in items:
+        if item.get_closest_marker("xdist_group") is not None:
+            continue
         fixtures = getattr(item, "_fixtureinfo", None)
         definitions = fixtures.name2fixturedefs.values() if fixtures is not None else ()
         if any(versions[-1].scope == "module" for versions in definitions):
