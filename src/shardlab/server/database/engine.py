@@ -17,7 +17,7 @@ from shardlab.errors import DatabaseUnusable
 
 # The newest migration; a test compares it with the files. Alembic itself is imported only when
 # the database has another version: that costs a fifth of a second of every start.
-HEAD_REVISION = "0004"
+HEAD_REVISION = "0005"
 DATABASE_FILE = "server.db"
 _BUSY_SECONDS = 30.0  # for the lock of another process; a write takes milliseconds
 _BEGIN_OPTION = "shardlab_begin"

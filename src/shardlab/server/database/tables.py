@@ -82,3 +82,29 @@ class RecordingRow(Base):
     created: Mapped[float]
     source: Mapped[str] = mapped_column(Text)  # the program's text; empty for an uploaded file
     body: Mapped[bytes] = mapped_column(LargeBinary)  # JSON, compressed with gzip
+
+
+class WorkerRow(Base):
+    """A worker process on any machine, as it has registered.
+
+    Its state is starting, ready, draining or ended. One that was killed stays `ready`: it is dead
+    once its heartbeat is older than `WORKER_DEAD_SECONDS` of `jobs/worker_registry.py`.
+    """
+
+    __tablename__ = "worker"
+    __table_args__ = (Index("ix_worker_heartbeat", "heartbeat"), {"sqlite_autoincrement": True})
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(String(64), unique=True)  # also in `JobRow.worker`
+    host: Mapped[str] = mapped_column(String(255))
+    pid: Mapped[int]
+    shardlab_version: Mapped[str] = mapped_column(String(40))
+    jax_version: Mapped[str] = mapped_column(String(40))
+    judge_version: Mapped[str] = mapped_column(String(40))
+    catalogue_digest: Mapped[str] = mapped_column(String(64))  # of the catalogue it judges with
+    sandbox_level: Mapped[str] = mapped_column(String(1), default="")  # empty while it starts
+    n_slots: Mapped[int]  # jobs at the same time
+    can_judge: Mapped[bool] = mapped_column(default=False)
+    state: Mapped[str] = mapped_column(String(10))
+    started: Mapped[float]
+    heartbeat: Mapped[float]  # by the clock of the database where it has one
