@@ -29,12 +29,14 @@ def file_store(tmp_path):
     return open_store(tmp_path / "data")
 
 
-@pytest.fixture(params=["file", "database"])
+@pytest.fixture(params=["file", "sqlite", "postgresql"])
 def store(request, tmp_path):
     if request.param == "file":
         yield request.getfixturevalue("file_store")
         return
-    database = open_database(tmp_path)
+    is_sqlite = request.param == "sqlite"
+    url = "" if is_sqlite else request.getfixturevalue("postgresql_url")
+    database = open_database(tmp_path, url)
     with database.write() as session:
         session.add_all(
             PersonRow(

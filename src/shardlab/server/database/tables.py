@@ -6,7 +6,7 @@ time zone can be lost on the way.
 
 from __future__ import annotations
 
-from sqlalchemy import Index, LargeBinary, MetaData, String, Text
+from sqlalchemy import BigInteger, Index, LargeBinary, MetaData, String, Text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 # Every constraint has a name, so that a later migration can change it on any database.
@@ -37,6 +37,7 @@ class JobRow(Base):
         Index("ix_job_state_person", "state", "person"),
         Index("ix_job_finished", "finished"),
         Index("ix_job_key", "key"),
+        Index("ix_job_dispatch_id", "dispatch_id"),
         {"sqlite_autoincrement": True},  # a number is never used twice
     )
 
@@ -59,6 +60,8 @@ class JobRow(Base):
     progress: Mapped[str | None] = mapped_column(Text)  # JSON
     result: Mapped[str | None] = mapped_column(Text)  # JSON
     error: Mapped[str | None] = mapped_column(Text)  # JSON
+    # On PostgreSQL, the row of PgQueuer's table that hands the job to a worker.
+    dispatch_id: Mapped[int | None] = mapped_column(BigInteger)
 
 
 class QueueTurnRow(Base):
@@ -108,3 +111,16 @@ class WorkerRow(Base):
     state: Mapped[str] = mapped_column(String(10))
     started: Mapped[float]
     heartbeat: Mapped[float]  # by the clock of the database where it has one
+
+
+class ReleaseRow(Base):
+    """What the web processes run, and expect of their workers: one row, of the newest start."""
+
+    __tablename__ = "server_release"
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    shardlab_version: Mapped[str] = mapped_column(String(40))
+    jax_version: Mapped[str] = mapped_column(String(40))
+    judge_version: Mapped[str] = mapped_column(String(40))
+    catalogue_digest: Mapped[str] = mapped_column(String(64))
+    started: Mapped[float]

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sqlalchemy import case, delete
-from sqlalchemy.dialects.sqlite import insert
 
 from shardlab.server.database.engine import Database
 from shardlab.server.database.people_tables import RateLimitRow
@@ -70,7 +69,7 @@ class RateLimits:
         """
         now = self._clock()
         window = int(now // limit.seconds)
-        row = insert(RateLimitRow).values(
+        row = self._database.insert(RateLimitRow).values(
             subject=limit_key(limit, subject), window=window, n_requests=1
         )
         same_window = RateLimitRow.window == window
