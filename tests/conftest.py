@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+
 from server.postgresql_cluster import PostgresqlCluster, explain_missing_postgresql
 
 # Each program is compiled to run once or twice, so what it costs is compiling it. Without LLVM's

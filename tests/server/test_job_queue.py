@@ -12,7 +12,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from sqlalchemy import event, select
+from sqlalchemy import event, select, text
 
 from shardlab.server.database.engine import open_database
 from shardlab.server.database.tables import RecordingRow
@@ -32,23 +32,31 @@ DONE = JobOutcome(state="done", result={"ok": True})
 
 
 class Clock:
-    """A clock that tests move."""
+    """A clock that tests move. PostgreSQL's own cannot be moved: there heartbeats get older."""
 
-    def __init__(self):
+    def __init__(self, database):
+        self._database = database
         self.now = 1000.0
 
     def __call__(self):
         return self.now
 
+    def advance(self, seconds):
+        self.now += seconds
+        if self._database.is_postgresql:
+            older = text("UPDATE pgqueuer SET heartbeat = heartbeat - make_interval(secs => :n)")
+            with self._database.write() as session:
+                session.execute(older, {"n": seconds})
+
 
 @pytest.fixture
-def clock():
-    return Clock()
+def clock(database):
+    return Clock(database)
 
 
 @pytest.fixture
-def database(tmp_path):
-    database = open_database(tmp_path)
+def database(tmp_path, database_url):
+    database = open_database(tmp_path, database_url)
     yield database
     database.close()
 
@@ -182,7 +190,7 @@ def test_a_cancelled_job_whose_worker_dies_is_not_run_again(queue, clock):
     job = queue.enqueue(1, "record", {})
     queue.claim("w")
     queue.cancel(job.id)
-    clock.now += 16
+    clock.advance(16)
     assert queue.claim("other") is None
     assert queue.find(job.id).state == "cancelled"
 
@@ -199,7 +207,7 @@ def test_a_job_whose_lease_ended_is_claimed_again_and_the_old_attempt_cannot_wri
 ):
     job = queue.enqueue(1, "record", {"source": "x"})
     stale = queue.claim("first")
-    clock.now += 16
+    clock.advance(16)
     fresh = queue.claim("second")
     assert (fresh.id, fresh.attempt, fresh.payload) == (job.id, 2, {"source": "x"})
 
@@ -219,7 +227,7 @@ def test_a_renewed_lease_does_not_end(queue, clock):
     queue.enqueue(1, "record", {})
     claim = queue.claim("w")
     for _ in range(5):
-        clock.now += 10
+        clock.advance(10)
         assert queue.renew([claim]) == []
         assert queue.claim("other") is None
 
@@ -227,7 +235,7 @@ def test_a_renewed_lease_does_not_end(queue, clock):
 def test_a_late_worker_goes_on_if_nobody_took_its_job(queue, clock):
     queue.enqueue(1, "record", {})
     claim = queue.claim("w")
-    clock.now += 100  # such as a laptop that slept
+    clock.advance(100)  # such as a laptop that slept
     assert queue.renew([claim]) == []
     assert queue.finish(claim, DONE)
 
@@ -289,7 +297,7 @@ def test_jobs_that_ended_long_ago_are_deleted(queue, clock):
     job = queue.enqueue(1, "record", {})
     claim_all(queue)
     waiting = queue.enqueue(1, "record", {})
-    clock.now += 15 * 86400
+    clock.advance(15 * 86400)
     queue.delete_old_rows()
     assert queue.find(job.id) is None
     assert queue.find(waiting.id).state == "queued"
@@ -353,7 +361,7 @@ class QueueMachine(RuleBasedStateMachine):
             connection.execute("PRAGMA synchronous = OFF")  # no power failure in this test
 
         self.database.engine.dispose()
-        self.clock = Clock()
+        self.clock = Clock(self.database)
         self.queue = SqlJobQueue(self.database, lease_seconds=15.0, clock=self.clock)
         self.claims = []  # also those whose lease has ended: late workers
         self.accepted = Counter()  # outcomes per job
@@ -363,7 +371,7 @@ class QueueMachine(RuleBasedStateMachine):
     def teardown(self):
         # Whatever happened, every job reaches an end, with exactly one accepted outcome or none if
         # it was cancelled in the queue or ended its workers.
-        self.clock.now += 100
+        self.clock.advance(100)
         while (claim := self.queue.claim("last")) is not None:
             self.accepted[claim.id] += self.queue.finish(claim, DONE)
         for job_id in self.jobs:
@@ -426,7 +434,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1.0, 16.0]))
     def wait(self, seconds):
-        self.clock.now += seconds
+        self.clock.advance(seconds)
 
     @invariant()
     def positions_count_from_one_without_gaps(self):

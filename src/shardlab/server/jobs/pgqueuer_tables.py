@@ -5,9 +5,6 @@ from __future__ import annotations
 from pgqueuer.adapters.persistence.qb import QueryBuilderEnvironment, QueryQueueBuilder
 from pgqueuer.domain.settings import DBSettings, Durability
 
-QUEUE_CHANNEL = "ch_pgqueuer"  # PgQueuer's trigger notifies it of every change of its table
-QUEUE_TABLE = "pgqueuer"
-
 
 class _Settings(DBSettings):
     """PgQueuer's settings, from here alone: it would read the environment of the process."""
@@ -25,6 +22,6 @@ def install_query() -> str:
     return QueryBuilderEnvironment(_SETTINGS).build_install_query()
 
 
-def statements() -> QueryQueueBuilder:
+def pgqueuer_statements() -> QueryQueueBuilder:
     """Return PgQueuer's own statements for its queue."""
     return QueryQueueBuilder(_SETTINGS)
