@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def postgresql_cluster():
-    """Yield a PostgreSQL server. Where none is installed the test is skipped; with `CI` it fails."""
+    """Yield a PostgreSQL server; without one the test is skipped, or fails with `CI` set."""
     reason = explain_missing_postgresql()
     if reason and os.environ.get("CI"):
         pytest.fail(f"CI needs PostgreSQL: {reason}")

@@ -201,7 +201,8 @@ class PersonPracticeStore:
     ) -> PracticeSnapshot:
         """Return progress, the submissions of one problem and some drafts, in one transaction."""
         key = {"person": self.person, "catalogue": self.catalogue}
-        with self.database.engine.connect() as connection:
+        with self.database.read() as session:
+            connection = session.connection()
             notes = connection.execute(_NOTES, key).all()
             attempts = connection.execute(_ATTEMPTS, key).all()
             rows = connection.execute(_SUBMISSIONS, {**key, "problem": problem}) if problem else ()

@@ -1,15 +1,15 @@
 """Hands jobs out with PgQueuer, on PostgreSQL.
 
-PgQueuer's own statements run in our transactions, on the connection of the session: so a submission,
-its job and the row that dispatches it are committed together or not at all. PgQueuer locks the next
-row, keeps a heartbeat on it, and hands it to another worker once the heartbeat is old, all by the
-clock of the database.
+PgQueuer's own statements run in our transactions, on the connection of the session: so a
+submission, its job and the row that dispatches it are committed together or not at all. PgQueuer
+locks the next row, keeps a heartbeat on it, and hands it to another worker once the heartbeat is
+old, all by the clock of the database.
 
 **Fair order.** PgQueuer serves the highest priority first, and equal ones in the order of arrival.
-Each job has a turn, and its priority is minus the turn. The first job of a person takes the smallest
-turn of those that wait, or the person's own next turn if that is later; each further one takes the
-turn after it. So the k-th job of a person comes after everybody's (k-1)-th, and a newcomer neither
-waits for a backlog nor overtakes people who have waited longer.
+Each job has a turn, and its priority is minus the turn. The first job of a person takes the
+smallest turn of those that wait, or the person's own next turn if that is later; each further one
+takes the turn after it. So the k-th job of a person comes after everybody's (k-1)-th, and a
+newcomer neither waits for a backlog nor overtakes people who have waited longer.
 """
 
 from __future__ import annotations

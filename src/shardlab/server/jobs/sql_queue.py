@@ -169,22 +169,23 @@ class SqlJobQueue:
         with self._database.write() as session:
             for row in self._dispatch.expired_rows(session):
                 self._return_to_queue(session, row, is_lost=True)
-            row = self._next_row(session, worker, kinds)
-            if row is None:
-                return None
-            row.state, row.worker = "running", worker
-            row.started = self._clock()
-            row.attempt += 1
-            row.version += 1
-            row.progress = None
-            self._dispatch.announce(session, row.id)
-            return ClaimedJob(
-                id=row.id,
-                person=row.person,
-                kind=cast("JobKind", row.kind),
-                payload=json.loads(row.payload),
-                attempt=row.attempt,
-            )
+            next_row = self._next_row(session, worker, kinds)
+            return None if next_row is None else self._start(session, next_row, worker)
+
+    def _start(self, session: Session, row: JobRow, worker: str) -> ClaimedJob:
+        row.state, row.worker = "running", worker
+        row.started = self._clock()
+        row.attempt += 1
+        row.version += 1
+        row.progress = None
+        self._dispatch.announce(session, row.id)
+        return ClaimedJob(
+            id=row.id,
+            person=row.person,
+            kind=cast("JobKind", row.kind),
+            payload=json.loads(row.payload),
+            attempt=row.attempt,
+        )
 
     def _next_row(
         self, session: Session, worker: str, kinds: Collection[JobKind] | None
@@ -244,6 +245,13 @@ class SqlJobQueue:
                     continue  # it has ended just now
                 self._return_to_queue(session, row, is_lost=has_crashed)
             return len(rows)
+
+    def give_back(self, claim: ClaimedJob) -> None:
+        """Return one job to the queue: its worker cannot go on with it."""
+        with self._database.write() as session:
+            row = self._lock_claimed_row(session, claim)
+            if row is not None:
+                self._return_to_queue(session, row, is_lost=True)
 
     def delete_old_rows(self) -> None:
         """Delete jobs that ended long ago."""
