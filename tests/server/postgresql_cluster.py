@@ -54,7 +54,7 @@ def _has_user(name):
 class PostgresqlCluster:
     """One server with its data in a temporary folder."""
 
-    def __init__(self, *, host="127.0.0.1", listen="127.0.0.1"):
+    def __init__(self, *, listen="127.0.0.1", networks=()):
         self.binaries = find_binaries()
         self.folder = Path(tempfile.mkdtemp(prefix="shardlab-postgresql-"))
         # postgres refuses to run as root.
@@ -64,13 +64,16 @@ class PostgresqlCluster:
             owner = pwd.getpwnam(name)
             os.chown(self.folder, owner.pw_uid, owner.pw_gid)
         self.data = self.folder / "data"
-        self.host, self._listen = host, listen
+        self._listen = listen
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self._process = None
         self._run("initdb", "--no-sync", "-D", self.data, "-U", "lab", "-A", "trust",
                   "--locale=C.UTF-8", "-E", "UTF8")  # fmt: skip
+
+        with (self.data / "pg_hba.conf").open("a") as file:
+            file.writelines(f"host all all {network} trust\n" for network in networks)
 
     def _command(self, program, *arguments):
         command = [str(self.binaries / program), *map(str, arguments)]
@@ -134,7 +137,7 @@ class PostgresqlCluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def url(self, database):
-        return f"postgresql://lab@{self.host}:{self.port}/{database}"
+        return f"postgresql://lab@127.0.0.1:{self.port}/{database}"
 
     def new_database(self, template="template1"):
         """Create a database, a copy of `template`; return its URL."""

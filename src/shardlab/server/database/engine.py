@@ -158,7 +158,7 @@ def _open_postgresql(url: str) -> Database:
     except DBAPIError as error:
         engine.dispose()
         raise DatabaseUnusable(
-            f"The database of the server cannot be used: {_first_line(error)}.",
+            f"The database of the server cannot be used: {first_line(error).rstrip('.')}.",
             where=describe_url(address),
             fix="start PostgreSQL, create the role and its database (createuser, createdb), and "
             "check the address.",
@@ -166,9 +166,10 @@ def _open_postgresql(url: str) -> Database:
     return Database(engine)
 
 
-def _first_line(error: DBAPIError) -> str:
-    lines = str(error.orig).strip().splitlines() or [type(error.orig).__name__]
-    return lines[0].rstrip(".")
+def first_line(error: BaseException) -> str:
+    """Return what an error of the database says, for a line of the log."""
+    lines = str(getattr(error, "orig", error)).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def _configure_sqlite(engine: Engine) -> None:

@@ -26,7 +26,7 @@ from shardlab.errors import LabError
 from shardlab.judge.worker_pool import open_reference_pool, open_worker_pool
 from shardlab.sandbox.process import ProcessEnded, SandboxPool
 from shardlab.server.confined.lab_pool import StagedPool, open_lab_pool
-from shardlab.server.database.engine import Database, open_database
+from shardlab.server.database.engine import Database, first_line, open_database
 from shardlab.server.jobs.job_changes import JOB_CHANNEL, QUEUE_CHANNEL, ChangeListener
 from shardlab.server.jobs.job_dispatch import LEASE_SECONDS
 from shardlab.server.jobs.job_kinds import JobContext, run_job
@@ -358,12 +358,6 @@ class Worker:
 
     def _send_changed(self, claim: ClaimedJob) -> None:
         self._send(WorkerEvent(kind="changed", text=claim.id))
-
-
-def first_line(error: BaseException) -> str:
-    """Return what an error of the database says, for a line of the log."""
-    lines = str(getattr(error, "orig", error)).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def _follow_web_process(worker: Worker, requests_fd: int) -> None:
