@@ -6,8 +6,9 @@ psycopg is imported by SQLAlchemy when the first engine is made, so SQLite needs
 from __future__ import annotations
 
 import importlib.util
+from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Session
@@ -71,7 +72,7 @@ def describe_url(address: URL) -> str:
 
 def open_postgresql(address: URL) -> Engine:
     """Return an engine whose transactions see one state of the database, as SQLite's do."""
-    return create_engine(
+    engine = create_engine(
         address,
         connect_args=_CONNECT_ARGUMENTS,
         pool_size=_POOL_SIZE,
@@ -79,6 +80,21 @@ def open_postgresql(address: URL) -> Engine:
         pool_pre_ping=True,
         isolation_level="REPEATABLE READ",
     )
+    _replace_null_characters(engine)
+    return engine
+
+
+def _replace_null_characters(engine: Engine) -> None:
+    """Store U+0000 as U+FFFD: a text of PostgreSQL cannot hold it, and people can send it."""
+    from psycopg.types.string import StrDumperUnknown
+
+    class TextDumper(StrDumperUnknown):
+        def dump(self, obj: str) -> Any:
+            return super().dump(obj.replace("\0", "\ufffd") if "\0" in obj else obj)
+
+    @event.listens_for(engine, "connect")
+    def configure_connection(connection: Any, _: object) -> None:
+        connection.adapters.register_dumper(str, TextDumper)
 
 
 def lock_migrations(connection: Connection) -> None:
