@@ -11,7 +11,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import text
+from sqlalchemy import select, text
+from sqlalchemy.exc import DBAPIError
 
 from shardlab.errors import DatabaseUnusable
 from shardlab.server.database import engine as engine_module
@@ -185,3 +186,30 @@ def test_an_address_that_cannot_be_used_is_refused_without_its_password(tmp_path
         open_database(tmp_path, url)
     assert "hunter2" not in str(caught.value)
     assert caught.value.fix
+
+
+def test_commits_are_durable_whatever_postgresql_is_set_to(tmp_path, postgresql_url):
+    database = open_database(tmp_path, postgresql_url)  # of a server with synchronous_commit=off
+    for begin in (database.read, database.write):
+        with begin() as session:
+            assert session.execute(text("SHOW synchronous_commit")).scalar() == "on"
+    database.close()
+
+
+def test_a_transaction_that_stands_still_is_ended_and_lets_others_write(tmp_path, postgresql_url):
+    stopped, other = (open_database(tmp_path, postgresql_url) for _ in range(2))
+
+    def write_and_stand_still():
+        with stopped.write() as session:
+            session.execute(text("SET LOCAL idle_in_transaction_session_timeout = '200ms'"))
+            session.add(QueueTurnRow(person=1, turn=1))
+            session.flush()
+            with other.write() as others_session:  # waits for the lock until the session is ended
+                others_session.add(QueueTurnRow(person=2, turn=2))
+
+    with pytest.raises(DBAPIError):
+        write_and_stand_still()
+    with other.read() as session:
+        assert [row.person for row in session.scalars(select(QueueTurnRow))] == [2]
+    stopped.close()
+    other.close()

@@ -270,7 +270,7 @@ class PersonPracticeStore:
     def save_draft(self, problem: str, source: str) -> Draft:
         """Replace the draft of a problem."""
         draft = Draft(problem, source, course_store.utc_now())
-        with self.database.write() as session:
+        with self.database.write(is_exclusive=False) as session:
             self._write_draft(session, draft)
         return draft
 

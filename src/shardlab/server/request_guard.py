@@ -18,7 +18,7 @@ import logging
 import secrets
 from typing import Any
 
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import InterfaceError, InternalError, OperationalError, TimeoutError
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -88,6 +88,8 @@ def csrf_token(secret: bytes, browser: str, session_token: str = "") -> str:
     return hmac.new(secret, message, hashlib.sha256).hexdigest()
 
 
+# The connection was refused or ended, a lock or a connection was waited for in vain.
+_DATABASE_ERRORS = (OperationalError, InternalError, InterfaceError, TimeoutError)
 _NO_DATABASE = "The database does not answer. Try again in a moment."
 
 
@@ -149,7 +151,7 @@ class RequestGuard:
             await response(scope, receive, send_with_headers)
         except ClientDisconnect:
             return
-        except OperationalError as error:  # the database restarts, or is out of reach
+        except _DATABASE_ERRORS as error:  # it restarts, or is out of reach
             _LOG.error("%s %s: %s", scope["method"], scope["path"], first_line(error))
             if has_started:
                 raise

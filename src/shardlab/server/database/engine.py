@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.orm import Session
 
 from shardlab.errors import DatabaseUnusable
@@ -48,6 +48,7 @@ class Database:
             # writes later fails at once if another has written in between, so a writer says so
             # at its start.
             self._writer = engine.execution_options(**{_BEGIN_OPTION: "IMMEDIATE"})
+        self._exclusive = threading.Lock()
         self._current = threading.local()  # the session of `transaction`, if there is one
 
     @contextlib.contextmanager
@@ -73,11 +74,25 @@ class Database:
             yield current
             current.flush()
             return
+        is_locked = is_exclusive and self.is_postgresql
+        # One thread of a process at a time waits for the lock of all processes: if this one is
+        # stopped or cut off, it can hold the lock for one time limit, and not once for each thread.
+        first = self._first_in_process() if is_locked else contextlib.nullcontext()
         # Rows stay readable after the commit.
-        with Session(self._writer, expire_on_commit=False) as session, session.begin():
-            if is_exclusive and self.is_postgresql:
+        with first, Session(self._writer, expire_on_commit=False) as session, session.begin():
+            if is_locked:
                 lock_writers(session)
             yield session
+
+    @contextlib.contextmanager
+    def _first_in_process(self) -> Iterator[None]:
+        if not self._exclusive.acquire(timeout=_BUSY_SECONDS):
+            reason = TimeoutError("other transactions of this process took too long")
+            raise OperationalError(None, None, reason)
+        try:
+            yield
+        finally:
+            self._exclusive.release()
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:

@@ -20,10 +20,12 @@ _MIGRATION_LOCK = 0x5348_0001
 _WRITER_LOCK = 0x5348_0002
 _POOL_SIZE = 10  # of a process; as many again when it is busy
 _CONNECT_SECONDS = 10
-# Sent with the connection, so that a process that is stopped, or whose network is cut, cannot hold
-# the writers' lock: the server of the database ends its session, and rolls its transaction back.
+# Sent with the connection. A process that is stopped, or whose network is cut, must not hold the
+# writers' lock: the database ends its session and rolls its transaction back. And what a person was
+# told is stored is on disk, whatever the database is set to.
 _SESSION_OPTIONS = (
-    "-c lock_timeout=30s -c statement_timeout=60s -c idle_in_transaction_session_timeout=10s"
+    "-c lock_timeout=30s -c statement_timeout=60s -c idle_in_transaction_session_timeout=5s"
+    " -c client_connection_check_interval=5s -c synchronous_commit=on"
     " -c tcp_user_timeout=15s -c tcp_keepalives_idle=5 -c tcp_keepalives_interval=3"
     " -c tcp_keepalives_count=3"
 )

@@ -246,16 +246,16 @@ class SqlJobQueue:
                 self._return_to_queue(session, row, is_lost=has_crashed)
             return len(rows)
 
-    def give_back(self, claim: ClaimedJob) -> None:
+    def give_back(self, claim: ClaimedJob, *, is_lost: bool) -> None:
         """Return one job to the queue: its worker cannot go on with it."""
         with self._database.write() as session:
             row = self._lock_claimed_row(session, claim)
             if row is not None:
-                self._return_to_queue(session, row, is_lost=True)
+                self._return_to_queue(session, row, is_lost=is_lost)
 
     def delete_old_rows(self) -> None:
         """Delete jobs that ended long ago."""
-        with self._database.write() as session:
+        with self._database.write(is_exclusive=False) as session:
             oldest = self._clock() - _RETENTION_SECONDS
             session.execute(delete(JobRow).where(JobRow.finished < oldest))
             self._dispatch.delete_old_rows(session, _RETENTION_SECONDS)

@@ -50,6 +50,7 @@ from shardlab.server.release import this_release
 _POLL_SECONDS = 1.0  # for jobs of another server on the same database; our own server wakes us
 _RENEW_SECONDS = LEASE_SECONDS / 5
 _CLEANING_SECONDS = 3600.0
+_SUSPENDED_SECONDS = 8.0  # no thread waits as long for its second on a busy machine
 _STOP_SECONDS = 3.0  # for an orderly end
 _FINISH_ATTEMPTS = 60  # while the database is away; the lease may end meanwhile
 _LOG = logging.getLogger("shardlab.server.worker")
@@ -77,11 +78,15 @@ class Worker:
         self._send = report
         self._lock = threading.Lock()  # of the running jobs
         self._running: dict[tuple[str, int], tuple[ClaimedJob, CancellablePool]] = {}
+        self._suspended: set[tuple[str, int]] = (
+            set()
+        )  # attempts that a stop of this process spoiled
         self._wakeup = threading.Condition()
         self._n_wakeups = 0  # so that one that comes before the wait for it is not missed
         self._is_draining = False  # takes nothing new
         self._is_stopping = False  # gives back what it runs
         self._is_failed = False  # its sandbox cannot be opened
+        self._has_ended = threading.Event()
         self._has_news = threading.Event()  # the next heartbeat is due at once
         self._pool: StagedPool | None = None
 
@@ -96,6 +101,7 @@ class Worker:
         self._registry.register(self._options.name, release, n_slots=self._options.n_slots)
         beats = threading.Thread(target=self._beat, daemon=True)
         beats.start()
+        threading.Thread(target=self._watch_clock, daemon=True).start()
         listener = self._open_listener()
         try:
             self._pool = self._open_pool()
@@ -104,6 +110,7 @@ class Worker:
                 self._work(self._pool)
         finally:
             self._is_stopping = True
+            self._has_ended.set()
             self._has_news.set()
             beats.join()
             self._cancel_running()
@@ -160,6 +167,23 @@ class Worker:
                 _LOG.warning("the heartbeat was not stored: %s", first_line(error))
             self._has_news.wait(HEARTBEAT_SECONDS)
             self._has_news.clear()
+
+    def _watch_clock(self) -> None:
+        """Return what runs to the queue if this process stood still, as after SIGSTOP.
+
+        The sandbox may have gone on meanwhile, so its time limits measured something else, and a
+        verdict about time could be wrong.
+        """
+        before = time.monotonic()
+        while not self._is_stopping:
+            self._has_ended.wait(1.0)
+            now = time.monotonic()
+            if now - before > _SUSPENDED_SECONDS:
+                _LOG.warning("this process stood still for %.0f s", now - before)
+                with self._lock:
+                    self._suspended.update(self._running)
+                self._cancel_running()
+            before = now
 
     def _store_state(self, state: WorkerState) -> None:
         pool = self._pool
@@ -304,7 +328,7 @@ class Worker:
             outcome = JobOutcome(state="cancelled")
         except DBAPIError as error:  # the job is not at fault: it is run again
             _LOG.warning("job %s (%s) is run again: %s", claim.id, claim.kind, first_line(error))
-            self._give_back(claim)
+            self._give_back(claim, is_lost=True)
             return None
         except ProcessEnded as ended:
             outcome = JobOutcome(state="failed", error=_INTERNAL_ERROR)
@@ -313,14 +337,17 @@ class Worker:
             outcome = JobOutcome(state="failed", error=_INTERNAL_ERROR)
             _LOG.exception("job %s (%s) failed", claim.id, claim.kind)
         # Whatever a job made of its processes being ended: it was cancelled.
+        if pool.is_cancelled and (claim.id, claim.attempt) in self._suspended:
+            self._give_back(claim, is_lost=False)
+            return None
         if pool.is_cancelled:
             return None if self._is_stopping else JobOutcome(state="cancelled")
         return outcome
 
-    def _give_back(self, claim: ClaimedJob) -> None:
+    def _give_back(self, claim: ClaimedJob, *, is_lost: bool) -> None:
         """Return one job to the queue; if the database is away, the end of the lease does it."""
         with contextlib.suppress(DBAPIError):
-            self._queue.give_back(claim)
+            self._queue.give_back(claim, is_lost=is_lost)
 
     def _renew_leases(self) -> None:
         with self._lock:
@@ -329,7 +356,10 @@ class Worker:
             return
         try:
             must_end = self._queue.renew([claim for claim, _ in running.values()])
-        except Exception:  # the lease lasts for several renewals
+        except DBAPIError as error:  # the lease lasts for several renewals
+            _LOG.warning("leases could not be renewed: %s", first_line(error))
+            return
+        except Exception:
             _LOG.exception("leases could not be renewed")
             return
         for claim in must_end:

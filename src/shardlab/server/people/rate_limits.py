@@ -80,7 +80,7 @@ class RateLimits:
                 "window": window,
             },
         ).returning(RateLimitRow.n_requests)
-        with self._database.write() as session:
+        with self._database.write(is_exclusive=False) as session:
             n_requests = session.execute(counted).scalar_one()
         if n_requests > limit.n_requests:
             raise TooManyRequests(max(1, int((window + 1) * limit.seconds - now)))
@@ -88,7 +88,7 @@ class RateLimits:
     def forget(self, limit: RateLimit, subject: str) -> None:
         """Start counting anew, after a success."""
         key = limit_key(limit, subject)
-        with self._database.write() as session:
+        with self._database.write(is_exclusive=False) as session:
             session.execute(delete(RateLimitRow).where(RateLimitRow.subject == key))
 
 
