@@ -30,6 +30,7 @@ from benchmarks import (
     torch_local_tensor,
     web_reading,
     web_submitting,
+    worker_throughput,
 )
 from benchmarks.autoshard import search_quality
 from benchmarks.options import QUICK, Options
@@ -52,6 +53,7 @@ _SECTIONS: dict[str, Callable[[Options], Section | list[Section]]] = {
     "judge": judge_throughput.measure_judge,
     "web-reading": web_reading.measure_reading,
     "web-submitting": web_submitting.measure_submitting,
+    "workers": worker_throughput.measure_workers,
     "lab-opening": lab_opening.measure_openings,
     "explorer-drag": explorer_drag.measure_drags,
     "torch": torch_local_tensor.measure_local_tensor,

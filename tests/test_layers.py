@@ -101,6 +101,11 @@ THIRD_PARTY = {
     # Pages and queues: programs run in workers, so the web process has no use for JAX.
     "server.people.passwords": {"argon2"},
     "server.people.webauthn_responses": {"fido2"},
+    # Only where a PostgreSQL database is used, which the extra `postgresql` is for.
+    "server.database.postgresql": {"psycopg", "sqlalchemy"},
+    "server.jobs.pgqueuer_dispatch": {"pgqueuer", "psycopg", "sqlalchemy"},
+    "server.jobs.pgqueuer_tables": {"pgqueuer"},
+    "server.jobs.job_changes": {"psycopg", "sqlalchemy"},
     "server": {
         "fastapi",
         "pydantic",

@@ -80,6 +80,7 @@ LabError
 │  ├─ SecretMissing
 │  ├─ WeakSecret
 │  ├─ InvalidServerOption
+│  ├─ WorkerMismatch
 │  └─ AccountRefused
 ├─ CatalogueError (ValueError)
 │  ├─ CatalogueNotFound
@@ -704,6 +705,12 @@ class InvalidServerOption(ServerError):
     """Options of `shardlab serve` do not fit together."""
 
     code = "server.invalid_option"
+
+
+class WorkerMismatch(ServerError):
+    """A worker has another release than the server that it would work for."""
+
+    code = "server.worker_mismatch"
 
 
 class AccountRefused(ServerError):

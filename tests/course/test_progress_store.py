@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from shardlab.course import store as store_module
 from shardlab.course.database import MIGRATIONS, data_folder, migrate_database
@@ -19,8 +20,11 @@ from shardlab.course.store import Progress, ProgressStore, open_store
 from shardlab.errors import StoreUnwritable, UnknownSubmission
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.judge.verdict import Verdict
+from shardlab.server import person_practice_store
 from shardlab.server.database.engine import open_database
-from shardlab.server.database.people_tables import PersonRow
+from shardlab.server.database.people_tables import JudgementRow, PersonRow
+from shardlab.server.jobs.queue import LeaseLost
+from shardlab.server.jobs.sql_queue import SqlJobQueue
 from shardlab.server.person_practice_store import PersonPracticeStore
 
 
@@ -29,12 +33,14 @@ def file_store(tmp_path):
     return open_store(tmp_path / "data")
 
 
-@pytest.fixture(params=["file", "database"])
+@pytest.fixture(params=["file", "sqlite", "postgresql"])
 def store(request, tmp_path):
     if request.param == "file":
         yield request.getfixturevalue("file_store")
         return
-    database = open_database(tmp_path)
+    is_sqlite = request.param == "sqlite"
+    url = "" if is_sqlite else request.getfixturevalue("postgresql_url")
+    database = open_database(tmp_path, url)
     with database.write() as session:
         session.add_all(
             PersonRow(
@@ -233,6 +239,58 @@ def test_an_export_has_every_submission_with_source_and_judgement(store, tmp_pat
     store.write_zip(tmp_path / "export.zip")
     with zipfile.ZipFile(tmp_path / "export.zip") as archive:
         assert len(archive.namelist()) == 3
+
+
+def test_a_draft_with_any_character_can_be_stored(store):
+    store.save_draft("moe", "x = '\0 \ufffd \U0001f600'\n")
+    assert store.load_draft("moe").source.endswith("\ufffd \U0001f600'\n")
+
+
+def test_each_version_of_the_judge_has_one_verdict_and_people_see_the_newest(
+    tmp_path, database_url, monkeypatch
+):
+    database = open_database(tmp_path, database_url)
+    with database.write() as session:
+        session.add(
+            PersonRow(id=1, name="p", name_key="p", role="learner", password_hash="", created=0.0)
+        )
+    store = PersonPracticeStore(database, tmp_path, 1)
+    number = submit(store)
+    store.save_judgement(number, judgement("WA"))
+    store.save_judgement(number, judgement("AC"))  # the same version: dropped
+    assert store.get_submission(number).code == "WA"
+    monkeypatch.setattr(person_practice_store, "judge_version", lambda: "2+jax9")
+    store.save_judgement(number, judgement("IE"))  # a failure of the newer judge is no verdict
+    assert store.get_submission(number).code == "WA"
+    store.save_judgement(number, judgement("AC"))
+    assert store.get_submission(number).code == "AC"
+    assert store.progress_of("ring").n_submits == 1
+    with database.read() as session:
+        rows = session.scalars(select(JudgementRow).order_by(JudgementRow.judge_version)).all()
+        assert [(row.code, row.is_current) for row in rows] == [("WA", False), ("AC", True)]
+    database.close()
+
+
+def test_a_worker_that_lost_its_job_cannot_store_a_verdict(tmp_path, database_url):
+    database = open_database(tmp_path, database_url)
+    with database.write() as session:
+        session.add(
+            PersonRow(id=1, name="p", name_key="p", role="learner", password_hash="", created=0.0)
+        )
+    number = submit(PersonPracticeStore(database, tmp_path, 1))
+    queue = SqlJobQueue(database)
+    queue.enqueue(1, "judge", {"submission": number})
+    late = queue.claim("stopped")
+    queue.release("stopped", has_crashed=True)
+    current = queue.claim("other")
+    with pytest.raises(LeaseLost):
+        PersonPracticeStore(database, tmp_path, 1, claim=late).save_judgement(
+            number, judgement("WA")
+        )
+    store = PersonPracticeStore(database, tmp_path, 1, claim=current)
+    store.save_judgement(number, judgement("AC"))
+    assert store.get_submission(number).code == "AC"
+    database.close()
 
 
 def test_a_judgement_of_another_persons_submission_is_refused(tmp_path):

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import itertools
 import tempfile
+import threading
 from collections import Counter
 from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, settings
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from sqlalchemy import event, select
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from sqlalchemy import event, select, text
 
 from shardlab.server.database.engine import open_database
 from shardlab.server.database.tables import RecordingRow
-from shardlab.server.jobs import sql_queue
+from shardlab.server.jobs import job_service, sql_queue
 from shardlab.server.jobs.queue import (
     LAB_KINDS,
     JobError,
@@ -27,28 +35,37 @@ from shardlab.server.jobs.queue import (
     slot_kinds,
 )
 from shardlab.server.jobs.sql_queue import MAX_LOST_ATTEMPTS, SqlJobQueue
+from shardlab.server.settings import ServerSettings
 
 DONE = JobOutcome(state="done", result={"ok": True})
 
 
 class Clock:
-    """A clock that tests move."""
+    """A clock that tests move. PostgreSQL's own cannot be moved: there heartbeats get older."""
 
-    def __init__(self):
+    def __init__(self, database):
+        self._database = database
         self.now = 1000.0
 
     def __call__(self):
         return self.now
 
+    def advance(self, seconds):
+        self.now += seconds
+        if self._database.is_postgresql:
+            older = text("UPDATE pgqueuer SET heartbeat = heartbeat - make_interval(secs => :n)")
+            with self._database.write() as session:
+                session.execute(older, {"n": seconds})
+
 
 @pytest.fixture
-def clock():
-    return Clock()
+def clock(database):
+    return Clock(database)
 
 
 @pytest.fixture
-def database(tmp_path):
-    database = open_database(tmp_path)
+def database(tmp_path, database_url):
+    database = open_database(tmp_path, database_url)
     yield database
     database.close()
 
@@ -182,7 +199,7 @@ def test_a_cancelled_job_whose_worker_dies_is_not_run_again(queue, clock):
     job = queue.enqueue(1, "record", {})
     queue.claim("w")
     queue.cancel(job.id)
-    clock.now += 16
+    clock.advance(16)
     assert queue.claim("other") is None
     assert queue.find(job.id).state == "cancelled"
 
@@ -199,7 +216,7 @@ def test_a_job_whose_lease_ended_is_claimed_again_and_the_old_attempt_cannot_wri
 ):
     job = queue.enqueue(1, "record", {"source": "x"})
     stale = queue.claim("first")
-    clock.now += 16
+    clock.advance(16)
     fresh = queue.claim("second")
     assert (fresh.id, fresh.attempt, fresh.payload) == (job.id, 2, {"source": "x"})
 
@@ -219,7 +236,7 @@ def test_a_renewed_lease_does_not_end(queue, clock):
     queue.enqueue(1, "record", {})
     claim = queue.claim("w")
     for _ in range(5):
-        clock.now += 10
+        clock.advance(10)
         assert queue.renew([claim]) == []
         assert queue.claim("other") is None
 
@@ -227,7 +244,7 @@ def test_a_renewed_lease_does_not_end(queue, clock):
 def test_a_late_worker_goes_on_if_nobody_took_its_job(queue, clock):
     queue.enqueue(1, "record", {})
     claim = queue.claim("w")
-    clock.now += 100  # such as a laptop that slept
+    clock.advance(100)  # such as a laptop that slept
     assert queue.renew([claim]) == []
     assert queue.finish(claim, DONE)
 
@@ -289,7 +306,7 @@ def test_jobs_that_ended_long_ago_are_deleted(queue, clock):
     job = queue.enqueue(1, "record", {})
     claim_all(queue)
     waiting = queue.enqueue(1, "record", {})
-    clock.now += 15 * 86400
+    clock.advance(15 * 86400)
     queue.delete_old_rows()
     assert queue.find(job.id) is None
     assert queue.find(waiting.id).state == "queued"
@@ -346,24 +363,28 @@ class QueueMachine(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
-        self.database = open_database(Path(self.folder.name))
-
-        @event.listens_for(self.database.engine, "connect")
-        def disable_sync(connection, _):
-            connection.execute("PRAGMA synchronous = OFF")  # no power failure in this test
-
-        self.database.engine.dispose()
-        self.clock = Clock()
+        self.database = self.open_database()
+        self.clock = Clock(self.database)
         self.queue = SqlJobQueue(self.database, lease_seconds=15.0, clock=self.clock)
         self.claims = []  # also those whose lease has ended: late workers
         self.accepted = Counter()  # outcomes per job
         self.jobs = {}  # id -> person
         self.claimed_since_waiting = {}  # people who wait -> {other: claims since}
 
+    def open_database(self):
+        database = open_database(Path(self.folder.name))
+
+        @event.listens_for(database.engine, "connect")
+        def disable_sync(connection, _):
+            connection.execute("PRAGMA synchronous = OFF")  # no power failure in this test
+
+        database.engine.dispose()
+        return database
+
     def teardown(self):
         # Whatever happened, every job reaches an end, with exactly one accepted outcome or none if
         # it was cancelled in the queue or ended its workers.
-        self.clock.now += 100
+        self.clock.advance(100)
         while (claim := self.queue.claim("last")) is not None:
             self.accepted[claim.id] += self.queue.finish(claim, DONE)
         for job_id in self.jobs:
@@ -426,7 +447,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1.0, 16.0]))
     def wait(self, seconds):
-        self.clock.now += seconds
+        self.clock.advance(seconds)
 
     @invariant()
     def positions_count_from_one_without_gaps(self):
@@ -435,10 +456,108 @@ class QueueMachine(RuleBasedStateMachine):
         assert queued == list(range(1, len(queued) + 1))
 
 
-TestAnyOrderOfEvents = QueueMachine.TestCase
-TestAnyOrderOfEvents.settings = settings(
+_SETTINGS = settings(
     max_examples=25,
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
+TestAnyOrderOfEvents = QueueMachine.TestCase
+TestAnyOrderOfEvents.settings = _SETTINGS
+
+
+@pytest.mark.long
+def test_any_order_of_events_on_postgresql(postgresql_cluster, postgresql_template):
+    urls = []
+
+    class PostgresqlQueueMachine(QueueMachine):
+        def open_database(self):
+            urls.append(postgresql_cluster.new_database(postgresql_template))
+            return open_database(Path(self.folder.name), urls[-1])
+
+    run_state_machine_as_test(PostgresqlQueueMachine, settings=_SETTINGS)
+    for url in urls:
+        postgresql_cluster.drop_database(url)
+
+
+# ------------------------------------------------------------------------------- PostgreSQL alone
+
+
+def test_the_record_of_a_job_and_its_dispatch_are_committed_together(tmp_path, postgresql_url):
+    database = open_database(tmp_path, postgresql_url)
+    queue = SqlJobQueue(database)
+
+    def enqueue_and_fail():
+        with database.transaction():
+            queue.enqueue(1, "record", {})
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        enqueue_and_fail()
+    assert queue.claim("w") is None
+    with database.read() as session:
+        for table in ("job", "pgqueuer", "pgqueuer_log"):
+            assert session.execute(text(f"SELECT count(*) FROM {table}")).scalar() == 0
+    database.close()
+
+
+def test_a_job_that_was_deleted_is_not_handed_out(tmp_path, postgresql_url):
+    database = open_database(tmp_path, postgresql_url)
+    queue = SqlJobQueue(database)
+    queue.enqueue(1, "record", {})
+    with database.write() as session:
+        session.execute(text("DELETE FROM job"))  # with the account of its person
+    second = queue.enqueue(2, "record", {})
+    assert queue.claim("w").id == second.id
+    database.close()
+
+
+def test_concurrent_workers_share_all_jobs_without_handing_one_out_twice(tmp_path, postgresql_url):
+    database = open_database(tmp_path, postgresql_url)
+    queue = SqlJobQueue(database)
+    ids = {queue.enqueue(n % 4, "record", {}).id for n in range(40)}
+    claimed = []
+
+    def work(name):
+        while (claim := queue.claim(name)) is not None:
+            claimed.append(claim.id)
+            queue.finish(claim, DONE)
+
+    threads = [threading.Thread(target=work, args=(f"w{n}",)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert Counter(claimed) == Counter(ids)
+    database.close()
+
+
+def test_news_of_a_job_reach_those_who_watch_it_in_another_process(
+    tmp_path, postgresql_url, monkeypatch
+):
+    # Without news nobody would look at the database again within the time of this test.
+    monkeypatch.setattr(job_service, "_QUEUED_POLL_SECONDS", 3600.0)
+    monkeypatch.setattr(job_service, "_RUNNING_POLL_SECONDS", 3600.0)
+    database, others = (open_database(tmp_path, postgresql_url) for _ in range(2))
+    settings = ServerSettings(data_folder=tmp_path, n_workers=0, database_url=postgresql_url)
+    jobs = job_service.JobService(database, settings)
+    worker = SqlJobQueue(others)
+
+    async def watch():
+        jobs.start(asyncio.get_running_loop())
+        await asyncio.to_thread(jobs._listener.wait_until_listening, 60.0)
+        job = jobs.submit(1, "record", {})
+        states = []
+        async for change in jobs.watch(job.id):
+            states.append(change.state)
+            if change.state == "queued":
+                claim = await asyncio.to_thread(worker.claim, "w")
+            elif change.state == "running":
+                await asyncio.to_thread(worker.finish, claim, DONE)
+        return states
+
+    states = asyncio.run(asyncio.wait_for(watch(), 120.0))
+    assert list(dict.fromkeys(states)) == ["queued", "running", "done"]
+    jobs.stop()
+    for opened in (database, others):
+        opened.close()

@@ -32,7 +32,9 @@ _COMMANDS = {
     "learn": "shardlab.cli.learn",
     "practice": "shardlab.cli.practice",
     "serve": "shardlab.cli.serve",
+    "worker": "shardlab.cli.worker",
     "people": "shardlab.cli.people",
+    "rejudge": "shardlab.cli.rejudge",
     "catalogue": "shardlab.cli.catalogue",
     "completion": "shardlab.cli.completion",
 }

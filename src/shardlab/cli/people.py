@@ -19,6 +19,14 @@ _ROLES = click.Choice(["learner", "teacher", "admin"])
 
 
 def _folder_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    function = click.option(
+        "--database",
+        "url",
+        envvar="SHARDLAB_DATABASE",
+        metavar="URL",
+        default="",
+        help="The PostgreSQL database of the server; otherwise SHARDLAB_DATABASE, or SQLite.",
+    )(function)
     return click.option(
         "--data",
         "folder",
@@ -40,11 +48,11 @@ def command() -> None:
 @click.argument("name")
 @click.option("--role", type=_ROLES, default="learner", show_default=True)
 @_folder_option
-def add_person(name: str, role: str, folder: Path | None) -> None:
+def add_person(name: str, role: str, folder: Path | None, url: str) -> None:
     """Create an account with a random password, and print the password once."""
     from shardlab.server.people.accounts import random_password
 
-    with _open_accounts(folder) as accounts:
+    with _open_accounts(folder, url) as accounts:
         person = accounts.create(name, random_password(), role=cast("Role", role))
         password = accounts.reset_password(person.id)
     click.echo(
@@ -55,9 +63,9 @@ def add_person(name: str, role: str, folder: Path | None) -> None:
 
 @command.command("list")
 @_folder_option
-def list_people(folder: Path | None) -> None:
+def list_people(folder: Path | None, url: str) -> None:
     """List the accounts: name and role."""
-    with _open_accounts(folder) as accounts:
+    with _open_accounts(folder, url) as accounts:
         for account in accounts.list_people(limit=1_000_000):
             click.echo(f"{account.role:8} {account.name}")
 
@@ -66,23 +74,23 @@ def list_people(folder: Path | None) -> None:
 @click.argument("name")
 @click.argument("role", type=_ROLES)
 @_folder_option
-def set_role(name: str, role: str, folder: Path | None) -> None:
+def set_role(name: str, role: str, folder: Path | None, url: str) -> None:
     """Change the role of an account."""
-    with _open_accounts(folder) as accounts:
+    with _open_accounts(folder, url) as accounts:
         accounts.set_role(_find(accounts, name).id, role)
 
 
 @command.command("reset-password")
 @click.argument("name")
 @_folder_option
-def reset_password(name: str, folder: Path | None) -> None:
+def reset_password(name: str, folder: Path | None, url: str) -> None:
     """Set a random password and print it once; sessions, passkeys and tokens end."""
-    with _open_accounts(folder) as accounts:
+    with _open_accounts(folder, url) as accounts:
         click.echo(accounts.reset_password(_find(accounts, name).id))
 
 
 @contextmanager
-def _open_accounts(folder: Path | None) -> Iterator[Accounts]:
+def _open_accounts(folder: Path | None, url: str) -> Iterator[Accounts]:
     """Yield the accounts in the database of a folder; what they refuse is an error here."""
     from shardlab.course.database import data_folder
     from shardlab.server.database.engine import open_database
@@ -92,13 +100,13 @@ def _open_accounts(folder: Path | None) -> Iterator[Accounts]:
     from shardlab.server.people.refusals import Refusal
 
     path = folder.absolute() if folder else data_folder()
-    database = open_database(path)
+    database = open_database(path, url)
     try:
         yield Accounts(database, RateLimits(database), PasswordHashing())
     except Refusal as refusal:
         raise AccountRefused(
             refusal.message,
-            where=str(path),
+            where=str(path) if not url else "the PostgreSQL database",
             fix="choose another name or role; `shardlab people list` shows the accounts.",
         ) from None
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from shardlab.server.settings import DEFAULT_PORT
 
@@ -19,6 +20,9 @@ _HELP = """Start shardlab's pages and open them in the browser.
     python3 -c 'import secrets; print(secrets.token_urlsafe(48))' > secret
     shardlab people add Ada --role admin
     shardlab serve --accounts --secret-file secret --https --public-host lab.example.org
+
+    With --database several servers share a PostgreSQL database, and workers on other machines run
+    the programs (shardlab worker --help).
     """
 
 
@@ -58,10 +62,19 @@ _HELP = """Start shardlab's pages and open them in the browser.
 @click.option(
     "--workers",
     "n_workers",
-    type=click.IntRange(1, 64),
+    type=click.IntRange(0, 64),
     default=1,
     show_default=True,
-    help="Processes that run programs and judge submissions.",
+    help="Processes that run programs and judge submissions; 0 with `shardlab worker` elsewhere.",
+)
+@click.option(
+    "--database",
+    "database_url",
+    envvar="SHARDLAB_DATABASE",
+    metavar="URL",
+    default="",
+    help="With --accounts: postgresql://USER@HOST/NAME in place of SQLite in the data folder; "
+    "otherwise SHARDLAB_DATABASE.",
 )
 @click.option(
     "--data",
@@ -78,6 +91,7 @@ def command(
     secret_file: Path | None,
     is_https: bool,
     n_workers: int,
+    database_url: str,
     folder: Path | None,
 ) -> None:
     from shardlab.course.database import data_folder
@@ -92,7 +106,9 @@ def command(
         public_hosts=public_hosts,
         is_https=is_https,
         n_workers=n_workers,
+        database_url=database_url if accounts else "",
     )
+    _check_database(database_url, accounts=accounts, n_workers=n_workers)
     if accounts:
         serve_accounts(settings, secret_file)
         return
@@ -102,3 +118,16 @@ def command(
             "only this machine is served."
         )
     serve_pages(settings, opens_browser=opens_browser is not False)
+
+
+def _check_database(url: str, *, accounts: bool, n_workers: int) -> None:
+    context = click.get_current_context()
+    is_typed = context.get_parameter_source("database_url") == ParameterSource.COMMANDLINE
+    if url and is_typed and not accounts:
+        raise click.UsageError(
+            "--database needs --accounts: without sign-in your progress is the terminal's file."
+        )
+    if n_workers == 0 and not (url and accounts):
+        raise click.UsageError(
+            "--workers 0 needs --accounts and --database: nothing else would run the programs."
+        )

@@ -92,7 +92,7 @@ def create_app(settings: ServerSettings) -> FastAPI:
         dependencies=[Depends(check_access)],  # of every route that is added below
     )
     app.state.settings = settings
-    app.state.database = open_database(settings.data_folder)
+    app.state.database = open_database(settings.data_folder, settings.database_url)
     app.state.jobs = JobService(app.state.database, settings)
     app.state.plans = PlanPool()
     app.state.event_streams = EventStreams()

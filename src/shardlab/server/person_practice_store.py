@@ -11,8 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import IO, Any
 
-from sqlalchemy import Connection, Select, bindparam, case, delete, func, select
-from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy import Connection, Select, bindparam, case, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from shardlab.course import store as course_store
@@ -25,15 +24,19 @@ from shardlab.course.store import (
     decode_judgement,
 )
 from shardlab.errors import UnknownSubmission
+from shardlab.judge.judge_version import judge_version
 from shardlab.judge.judgement import Judgement
 from shardlab.server.database.engine import Database
 from shardlab.server.database.people_tables import (
+    CURRENT_VERDICT,
     DraftRow,
     JudgementRow,
     ProgressRow,
     SourceRow,
     SubmissionRow,
 )
+from shardlab.server.database.tables import JobRow
+from shardlab.server.jobs.queue import ClaimedJob, LeaseLost
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ class PersonPracticeStore:
     person: int
     catalogue: str = ""
     version: int | None = None  # of an uploaded catalogue: what new submissions are made with
+    claim: ClaimedJob | None = None  # of the job that judges: no later attempt may have started
 
     # ----------------------------------------------------------------------------- submissions
 
@@ -59,7 +63,9 @@ class PersonPracticeStore:
         body = zlib.compress(source)
         with self.database.write() as session:
             session.execute(
-                insert(SourceRow).values(digest=digest, body=body).on_conflict_do_nothing()
+                self.database.insert(SourceRow)
+                .values(digest=digest, body=body)
+                .on_conflict_do_nothing()
             )
             row = SubmissionRow(
                 person=self.person,
@@ -77,24 +83,66 @@ class PersonPracticeStore:
             return row.number
 
     def save_judgement(self, number: int, judgement: Judgement) -> None:
-        """Store the judgement of a submission; one that counts is never replaced."""
-        values = {
-            "code": judgement.verdict.code,
-            "passed": judgement.passed,
-            "counts": judgement.counts,
-            "judged": course_store.utc_now(),
-            "body": zlib.compress(json.dumps(judgement.to_json()).encode()),
-        }
-        with self.database.write() as session:
+        """Store the verdict of this version of the judge, once; one that counts is never replaced.
+
+        Raises `LeaseLost` if the store belongs to a job that another worker runs by now.
+        """
+        version = judge_version()
+        with self.database.write(is_exclusive=False) as session:
             self._fetch(session, self._submissions(), number)  # else it is another person's
-            row = insert(JudgementRow).values(submission=number, **values)
+            # Verdicts of one submission are stored one after the other.
             session.execute(
-                row.on_conflict_do_update(
-                    index_elements=[JudgementRow.submission],
-                    set_=values,
-                    where=~JudgementRow.counts,
+                select(SubmissionRow.number).where(SubmissionRow.number == number).with_for_update()
+            )
+            self._check_lease(session)
+            verdicts = JudgementRow.submission == number
+            of_version = verdicts & (JudgementRow.judge_version == version)
+            # What does not count says that the judge failed: it is no verdict.
+            session.execute(delete(JudgementRow).where(of_version, ~JudgementRow.counts))
+            has_verdict = session.scalar(
+                select(JudgementRow.submission).where(verdicts, JudgementRow.counts).limit(1)
+            )
+            is_known = session.scalar(select(JudgementRow.submission).where(of_version).limit(1))
+            is_current = is_known is None and (judgement.counts or has_verdict is None)
+            if is_current:
+                session.execute(update(JudgementRow).where(verdicts).values(is_current=False))
+            row = self.database.insert(JudgementRow).values(
+                submission=number,
+                judge_version=version,
+                is_current=is_current,
+                code=judgement.verdict.code,
+                passed=judgement.passed,
+                counts=judgement.counts,
+                judged=course_store.utc_now(),
+                body=zlib.compress(json.dumps(judgement.to_json()).encode()),
+            )
+            session.execute(
+                row.on_conflict_do_nothing(
+                    index_elements=[JudgementRow.submission, JudgementRow.judge_version]
                 )
             )
+
+    def _check_lease(self, session: Session) -> None:
+        """Raise `LeaseLost` unless the job of this store still belongs to its worker."""
+        if self.claim is None:
+            return
+        job = select(JobRow.number).where(
+            JobRow.id == self.claim.id,
+            JobRow.attempt == self.claim.attempt,
+            JobRow.state == "running",
+        )
+        if session.scalar(job.with_for_update()) is None:
+            raise LeaseLost
+
+    def has_verdict(self, number: int, version: str) -> bool:
+        """Return whether a version of the judge has judged a submission."""
+        query = select(JudgementRow.submission).where(
+            JudgementRow.submission == number,
+            JudgementRow.judge_version == version,
+            JudgementRow.counts,
+        )
+        with self.database.read() as session:
+            return session.scalar(query) is not None
 
     def list_submissions(self, problem: str | None = None) -> tuple[Submission, ...]:
         """Return all submissions, or those of one problem, oldest first."""
@@ -128,7 +176,7 @@ class PersonPracticeStore:
     def _submissions(self) -> Select[SubmissionRow, JudgementRow]:
         return (
             select(SubmissionRow, JudgementRow)
-            .outerjoin(JudgementRow, JudgementRow.submission == SubmissionRow.number)
+            .outerjoin(JudgementRow, CURRENT_VERDICT)
             .where(self._is_mine())
         )
 
@@ -153,7 +201,8 @@ class PersonPracticeStore:
     ) -> PracticeSnapshot:
         """Return progress, the submissions of one problem and some drafts, in one transaction."""
         key = {"person": self.person, "catalogue": self.catalogue}
-        with self.database.engine.connect() as connection:
+        with self.database.read() as session:
+            connection = session.connection()
             notes = connection.execute(_NOTES, key).all()
             attempts = connection.execute(_ATTEMPTS, key).all()
             rows = connection.execute(_SUBMISSIONS, {**key, "problem": problem}) if problem else ()
@@ -221,7 +270,7 @@ class PersonPracticeStore:
     def save_draft(self, problem: str, source: str) -> Draft:
         """Replace the draft of a problem."""
         draft = Draft(problem, source, course_store.utc_now())
-        with self.database.write() as session:
+        with self.database.write(is_exclusive=False) as session:
             self._write_draft(session, draft)
         return draft
 
@@ -237,7 +286,7 @@ class PersonPracticeStore:
 
     def _write_draft(self, session: Session, draft: Draft) -> None:
         content = {"source": draft.source, "saved": draft.saved_when}
-        row = insert(DraftRow).values(
+        row = self.database.insert(DraftRow).values(
             person=self.person, catalogue=self.catalogue, problem=draft.problem, **content
         )
         session.execute(
@@ -301,7 +350,7 @@ _ATTEMPTS = (
         func.min(case((_IS_PASS, JudgementRow.judged))),
         func.max(case((_IS_PASS, SubmissionRow.content_version))),
     )
-    .join(JudgementRow, JudgementRow.submission == SubmissionRow.number)
+    .join(JudgementRow, CURRENT_VERDICT)
     .where(_OWN_SUBMISSION, JudgementRow.counts)
     .group_by(SubmissionRow.problem)
 )
@@ -317,7 +366,7 @@ _SUBMISSIONS = (
         JudgementRow.passed,
         JudgementRow.counts,
     )
-    .outerjoin(JudgementRow, JudgementRow.submission == SubmissionRow.number)
+    .outerjoin(JudgementRow, CURRENT_VERDICT)
     .where(_OWN_SUBMISSION, SubmissionRow.problem == bindparam("problem"))
     .order_by(SubmissionRow.number)
 )

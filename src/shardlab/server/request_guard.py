@@ -18,12 +18,14 @@ import logging
 import secrets
 from typing import Any
 
+from sqlalchemy.exc import InterfaceError, InternalError, OperationalError, TimeoutError
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from shardlab.server.database.engine import first_line
 from shardlab.server.identity import Identify, Identity, read_cookie
 from shardlab.server.pages.error import error_response
 from shardlab.server.settings import ServerSettings
@@ -86,6 +88,11 @@ def csrf_token(secret: bytes, browser: str, session_token: str = "") -> str:
     return hmac.new(secret, message, hashlib.sha256).hexdigest()
 
 
+# The connection was refused or ended, a lock or a connection was waited for in vain.
+_DATABASE_ERRORS = (OperationalError, InternalError, InterfaceError, TimeoutError)
+_NO_DATABASE = "The database does not answer. Try again in a moment."
+
+
 class RequestGuard:
     """ASGI middleware.
 
@@ -144,6 +151,14 @@ class RequestGuard:
             await response(scope, receive, send_with_headers)
         except ClientDisconnect:
             return
+        except _DATABASE_ERRORS as error:  # it restarts, or is out of reach
+            _LOG.error("%s %s: %s", scope["method"], scope["path"], first_line(error))
+            if has_started:
+                raise
+            response = error_response(
+                Request(scope), 503, _NO_DATABASE, headers={"retry-after": "5"}
+            )
+            await response(scope, receive, send_with_headers)
         except Exception as error:
             # Starlette's own handler for these is outside of this middleware: its response would
             # have no security headers.

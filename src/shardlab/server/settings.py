@@ -31,6 +31,7 @@ class ServerSettings:
     is_https: bool = False  # behind a reverse proxy that speaks HTTPS: Secure cookies
     n_workers: int = 1
     catalogue: str | None = None  # folder of another catalogue than shardlab's own
+    database_url: str = field(default="", repr=False)  # of PostgreSQL; empty: SQLite in the folder
     minimum_level: Level | None = None  # of the sandbox
 
     @property

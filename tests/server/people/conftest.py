@@ -18,9 +18,13 @@ def empty_database(tmp_path_factory):
     return folder / DATABASE_FILE
 
 
-@pytest.fixture
-def server(tmp_path, empty_database):
-    shutil.copy(empty_database, tmp_path)
-    server = PeopleServer(tmp_path)
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
+def server(request, tmp_path, empty_database):
+    if request.param == "sqlite":
+        shutil.copy(empty_database, tmp_path)
+        server = PeopleServer(tmp_path)
+    else:
+        url = request.getfixturevalue("postgresql_url")
+        server = PeopleServer(tmp_path, database_url=url)
     yield server
     server.close()

@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from sqlalchemy import BigInteger, ForeignKey, Index, LargeBinary, String, Text, UniqueConstraint
+from sqlalchemy import (
+    BigInteger,
+    ForeignKey,
+    Index,
+    LargeBinary,
+    String,
+    Text,
+    UniqueConstraint,
+    and_,
+    text,
+)
 from sqlalchemy.orm import Mapped, mapped_column
 
 from shardlab.server.database.tables import Base
@@ -211,18 +221,38 @@ class SubmissionRow(Base):
 
 
 class JudgementRow(Base):
-    """The judgement of a submission."""
+    """The verdict of one version of the judge on a submission.
+
+    A verdict that counts is never replaced: a newer judge adds a row. `is_current` is the one that
+    people see, of at most one row of each submission.
+    """
 
     __tablename__ = "judgement"
+    __table_args__ = (
+        Index(
+            "uq_judgement_current",
+            "submission",
+            unique=True,
+            sqlite_where=text("is_current"),
+            postgresql_where=text("is_current"),
+        ),
+    )
 
     submission: Mapped[int] = mapped_column(
         ForeignKey("submission.number", ondelete="CASCADE"), primary_key=True
     )
+    # `judge/judge_version.py`; empty for a verdict from before versions were stored.
+    judge_version: Mapped[str] = mapped_column(String(40), primary_key=True, default="")
+    is_current: Mapped[bool] = mapped_column(default=True)
     code: Mapped[str] = mapped_column(String(40))
     passed: Mapped[bool]
     counts: Mapped[bool]
     judged: Mapped[str] = mapped_column(String(24))
     body: Mapped[bytes] = mapped_column(LargeBinary)  # JSON, compressed with zlib
+
+
+# Joins a submission with the verdict that people see.
+CURRENT_VERDICT = and_(JudgementRow.submission == SubmissionRow.number, JudgementRow.is_current)
 
 
 class ProgressRow(Base):

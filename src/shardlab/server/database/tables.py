@@ -6,7 +6,7 @@ time zone can be lost on the way.
 
 from __future__ import annotations
 
-from sqlalchemy import Index, LargeBinary, MetaData, String, Text
+from sqlalchemy import BigInteger, Index, LargeBinary, MetaData, String, Text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 # Every constraint has a name, so that a later migration can change it on any database.
@@ -37,6 +37,7 @@ class JobRow(Base):
         Index("ix_job_state_person", "state", "person"),
         Index("ix_job_finished", "finished"),
         Index("ix_job_key", "key"),
+        Index("ix_job_dispatch_id", "dispatch_id"),
         {"sqlite_autoincrement": True},  # a number is never used twice
     )
 
@@ -59,6 +60,8 @@ class JobRow(Base):
     progress: Mapped[str | None] = mapped_column(Text)  # JSON
     result: Mapped[str | None] = mapped_column(Text)  # JSON
     error: Mapped[str | None] = mapped_column(Text)  # JSON
+    # On PostgreSQL, the row of PgQueuer's table that hands the job to a worker.
+    dispatch_id: Mapped[int | None] = mapped_column(BigInteger)
 
 
 class QueueTurnRow(Base):
@@ -82,3 +85,42 @@ class RecordingRow(Base):
     created: Mapped[float]
     source: Mapped[str] = mapped_column(Text)  # the program's text; empty for an uploaded file
     body: Mapped[bytes] = mapped_column(LargeBinary)  # JSON, compressed with gzip
+
+
+class WorkerRow(Base):
+    """A worker process on any machine, as it has registered.
+
+    Its state is starting, ready, draining or ended. One that was killed stays `ready`: it is dead
+    once its heartbeat is older than `WORKER_DEAD_SECONDS` of `jobs/worker_registry.py`.
+    """
+
+    __tablename__ = "worker"
+    __table_args__ = (Index("ix_worker_heartbeat", "heartbeat"), {"sqlite_autoincrement": True})
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(String(64), unique=True)  # also in `JobRow.worker`
+    host: Mapped[str] = mapped_column(String(255))
+    pid: Mapped[int]
+    shardlab_version: Mapped[str] = mapped_column(String(40))
+    jax_version: Mapped[str] = mapped_column(String(40))
+    judge_version: Mapped[str] = mapped_column(String(40))
+    catalogue_digest: Mapped[str] = mapped_column(String(64))  # of the catalogue it judges with
+    sandbox_level: Mapped[str] = mapped_column(String(1), default="")  # empty while it starts
+    n_slots: Mapped[int]  # jobs at the same time
+    can_judge: Mapped[bool] = mapped_column(default=False)
+    state: Mapped[str] = mapped_column(String(10))
+    started: Mapped[float]
+    heartbeat: Mapped[float]  # by the clock of the database where it has one
+
+
+class ReleaseRow(Base):
+    """What the web processes run, and expect of their workers: one row, of the newest start."""
+
+    __tablename__ = "server_release"
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    shardlab_version: Mapped[str] = mapped_column(String(40))
+    jax_version: Mapped[str] = mapped_column(String(40))
+    judge_version: Mapped[str] = mapped_column(String(40))
+    catalogue_digest: Mapped[str] = mapped_column(String(64))
+    started: Mapped[float]

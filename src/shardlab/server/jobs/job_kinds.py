@@ -18,6 +18,7 @@ from shardlab.course.debug_program import debug_program
 from shardlab.course.store import PracticeStore, Submission, open_store
 from shardlab.errors import CaseNotShown, LabError
 from shardlab.judge.judge import replay_case
+from shardlab.judge.judge_version import judge_version
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.recording.recording import Recording
 from shardlab.sandbox.process import SandboxPool
@@ -52,9 +53,12 @@ class JobContext:
     is_local: bool
     catalogue: str | None
 
-    def open_submission(self, person: int, number: int) -> SubmissionJob:
+    def open_submission(
+        self, person: int, number: int, claim: ClaimedJob | None = None
+    ) -> SubmissionJob:
         """Return a submission of a person, its store, and its problem.
 
+        With `claim`, a judgement is stored only as long as no other worker has the job.
         That of the server's own catalogue is read as it is now: its author may have changed it
         since the last job. That of an uploaded one is of the version that was submitted to.
         """
@@ -66,7 +70,7 @@ class JobContext:
         )
         with self.database.read() as session:
             catalogue, version = session.execute(query).first() or (key, None)
-        store = PersonPracticeStore(self.database, self.data_folder, person, catalogue)
+        store = PersonPracticeStore(self.database, self.data_folder, person, catalogue, claim=claim)
         if not is_uploaded_key(catalogue):
             return self._open_in(replace(store, catalogue=key), number)
         submission = store.get_submission(number)
@@ -159,10 +163,12 @@ def _record_program(
 
 
 def _judge(claim: ClaimedJob, context: JobContext) -> JobOutcome:
-    opened = context.open_submission(claim.person, claim.payload["submission"])
+    # A submission that is judged once more, by another version, is a job of nobody.
+    person = claim.payload.get("person", claim.person)
+    opened = context.open_submission(person, claim.payload["submission"], claim)
     store, submission = opened.store, opened.submission
     # A worker that ended after it stored the judgement has done the work: none is judged twice.
-    if submission.is_finished and submission.counts:
+    if _has_verdict(claim, store, submission):
         judgement = store.load_judgement(submission.number)
         if judgement is not None:
             return _judged_outcome(submission.number, judgement)
@@ -188,6 +194,12 @@ def _judge(claim: ClaimedJob, context: JobContext) -> JobOutcome:
         report_progress=report,
     )
     return _judged_outcome(submission.number, judgement)
+
+
+def _has_verdict(claim: ClaimedJob, store: PracticeStore, submission: Submission) -> bool:
+    if claim.payload.get("is_rejudged") and isinstance(store, PersonPracticeStore):
+        return store.has_verdict(submission.number, judge_version())
+    return submission.is_finished and submission.counts
 
 
 def _judged_outcome(number: int, judgement: Judgement) -> JobOutcome:

@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections import defaultdict
 from collections.abc import AsyncIterator
 
 from shardlab.server.database.engine import Database
+from shardlab.server.jobs.job_changes import JOB_CHANNEL, ChangeListener
 from shardlab.server.jobs.queue import LAB_KINDS, Job, JobKind, JsonObject, Reservation
 from shardlab.server.jobs.sql_queue import SqlJobQueue
 from shardlab.server.jobs.worker_messages import WorkerOptions
+from shardlab.server.jobs.worker_registry import RegisteredWorker, WorkerRegistry
 from shardlab.server.jobs.worker_supervisor import WorkerStatus, WorkerSupervisor
+from shardlab.server.release import this_release
 from shardlab.server.settings import ServerSettings
 
 # A job changes without news if a worker of another server on the same database runs it, and a
 # position whenever another job starts.
 _QUEUED_POLL_SECONDS = 1.0
 _RUNNING_POLL_SECONDS = 2.0
+_WORKERS_SECONDS = 2.0  # how old the list of workers on other machines may be
 _SLOTS_PER_WORKER = 2  # a long recording does not keep a short one waiting
 
 
@@ -36,8 +41,18 @@ class JobService:
             catalogue=settings.catalogue,
         )
         self.supervisors = tuple(
-            WorkerSupervisor(options, self.queue, self._notify) for _ in range(settings.n_workers)
+            WorkerSupervisor(options, self.queue, self._notify, database_url=settings.database_url)
+            for _ in range(settings.n_workers)
         )
+        self.database = database
+        self.registry = WorkerRegistry(database)
+        self._catalogue = settings.catalogue
+        self._listener = (
+            ChangeListener(database.engine.url, (JOB_CHANNEL,), self._on_news)
+            if database.is_postgresql
+            else None
+        )
+        self._other_workers: tuple[float, tuple[RegisteredWorker, ...]] = (0.0, ())
         # Of those who store a submission: each sees what the one before has stored.
         self.submission_lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -47,12 +62,17 @@ class JobService:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the workers; they get ready in the background."""
         self._loop = loop
+        if self._listener is not None:
+            self.registry.expect(this_release(self._catalogue))
+            self._listener.start()
         for supervisor in self.supervisors:
             supervisor.start()
 
     def stop(self) -> None:
         """End the workers. What they ran goes back to the queue."""
         self._loop = None
+        if self._listener is not None:
+            self._listener.stop()
         for supervisor in self.supervisors:
             supervisor.stop()
 
@@ -63,7 +83,9 @@ class JobService:
     @property
     def is_starting(self) -> bool:
         """Return whether no worker is ready to take a job."""
-        return all(status.state != "ready" for status in self.worker_status)
+        if any(status.state == "ready" for status in self.worker_status):
+            return False
+        return not any(worker.is_ready for worker in self._list_other_workers())
 
     def is_waiting_for_start(self, job: Job) -> bool:
         """Return whether a job waits because no worker is ready for its kind yet."""
@@ -71,7 +93,21 @@ class JobService:
             return False
         if job.kind in LAB_KINDS:
             return self.is_starting
-        return not any(status.can_judge for status in self.worker_status)
+        if any(status.can_judge for status in self.worker_status):
+            return False
+        return not any(
+            worker.is_ready and worker.can_judge for worker in self._list_other_workers()
+        )
+
+    def _list_other_workers(self) -> tuple[RegisteredWorker, ...]:
+        """Return the workers of all machines, as they were a moment ago."""
+        if self._listener is None:  # all workers of an embedded database are our own
+            return ()
+        now = time.monotonic()
+        if now >= self._other_workers[0]:
+            workers = self.registry.list_workers()
+            self._other_workers = (now + _WORKERS_SECONDS, workers)
+        return self._other_workers[1]
 
     def submit(
         self,
@@ -126,6 +162,11 @@ class JobService:
         self._is_ending = True
         for job_id in list(self._changed):
             self._notify(job_id)
+
+    def _on_news(self, channel: str, job_id: str) -> None:
+        """Pass on what another process has changed; without an id, anything may have changed."""
+        for changed_id in [job_id] if job_id else list(self._changed):
+            self._notify(changed_id)
 
     def _notify(self, job_id: str) -> None:
         """Wake those who watch a job; called in the threads of the supervisors."""

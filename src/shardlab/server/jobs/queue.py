@@ -128,6 +128,10 @@ class QueueFull(Exception):
         self.is_of_person = is_of_person
 
 
+class LeaseLost(Exception):
+    """The job belongs to a later attempt: what this one has found is not stored."""
+
+
 class JobQueue(Protocol):
     """A bounded queue that is fair between people and loses no job.
 

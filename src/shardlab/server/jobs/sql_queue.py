@@ -1,11 +1,7 @@
-"""The job queue on the server's database.
+"""The job queue on the server's database: the rows of jobs, which people see.
 
-**Fair order.** Each person has a number of turns. The person with the fewest turns is next, and a
-claim adds one. Someone who joins gets the smallest number of those who wait, so that a newcomer
-neither waits for everyone's backlog nor overtakes people who have waited longer.
-
-Let job k of a person (0, 1, ...) have the key (turns + k, arrival). Then the queue is served in the
-order of these keys, which is why a position can be told exactly.
+Which job is next, and which worker has lost its jobs, is decided by the dispatch of the database
+(`job_dispatch.py`).
 """
 
 from __future__ import annotations
@@ -13,15 +9,15 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, cast
 
-from sqlalchemy import ColumnElement, and_, delete, func, or_, select
+from sqlalchemy import ColumnElement, and_, delete, func, select
 from sqlalchemy.orm import Session
 
 from shardlab.server.database.engine import Database
-from shardlab.server.database.tables import JobRow, QueueTurnRow, RecordingRow
+from shardlab.server.database.tables import JobRow, RecordingRow
+from shardlab.server.jobs.job_dispatch import LEASE_SECONDS, open_dispatch
 from shardlab.server.jobs.queue import (
     ClaimedJob,
     Job,
@@ -36,7 +32,6 @@ from shardlab.server.jobs.queue import (
     Reservation,
 )
 
-LEASE_SECONDS = 15.0
 MAX_LOST_ATTEMPTS = 3  # a job that ends its worker this often is not tried again
 _RETENTION_SECONDS = 14 * 86400.0
 MAX_RECORDINGS_PER_PERSON = 500
@@ -62,7 +57,7 @@ class SqlJobQueue:
     ) -> None:
         self._database = database
         self._limits = limits or QueueLimits()
-        self._lease_seconds = lease_seconds
+        self._dispatch = open_dispatch(database, lease_seconds, clock)
         self._clock = clock
 
     # --------------------------------------------------------------------- the person's side
@@ -84,10 +79,11 @@ class SqlJobQueue:
                 _delete_reservation(session, reservation)
             if existing is not None:
                 return _to_job(existing, self._position(session, existing))
-            self._join_queue(session, person)
             row = self._new_row(person, kind, payload, key=key, state="queued")
             session.add(row)
             session.flush()
+            self._dispatch.add(session, row)
+            self._dispatch.announce(session, row.id)
             return _to_job(row, self._position(session, row))
 
     def reserve(self, person: int, kind: JobKind, payload: JsonObject) -> Reservation:
@@ -145,12 +141,15 @@ class SqlJobQueue:
 
     def cancel(self, job_id: str) -> Job | None:
         with self._database.write() as session:
-            row = session.scalar(select(JobRow).where(JobRow.id == job_id))
+            self._dispatch.lock(session, job_id)
+            row = session.scalar(select(JobRow).where(JobRow.id == job_id).with_for_update())
             if row is None:
                 return None
+            self._dispatch.announce(session, row.id)
             if row.state == "queued":
                 row.state, row.finished = "cancelled", self._clock()
                 row.version += 1
+                self._dispatch.remove(session, row, was_queued=True)
             elif row.state == "running" and not row.is_cancel_requested:
                 row.is_cancel_requested = True
                 row.version += 1
@@ -164,59 +163,68 @@ class SqlJobQueue:
     # --------------------------------------------------------------------- the worker's side
 
     def claim(self, worker: str, kinds: Collection[JobKind] | None = None) -> ClaimedJob | None:
-        if not self._has_claimable_job(kinds):
-            return None
-        with self._database.write() as session:
-            self._requeue_expired(session)
-            row = self._next_row(session, kinds)
-            if row is None:
+        with self._database.read() as session:
+            if not self._dispatch.has_claimable_job(session, kinds):
                 return None
-            turn = session.get(QueueTurnRow, row.person)
-            if turn is not None:
-                turn.turn += 1
-            now = self._clock()
-            row.state, row.worker = "running", worker
-            row.started = now
-            row.attempt += 1
-            row.version += 1
-            row.lease_until = now + self._lease_seconds
-            row.progress = None
-            return ClaimedJob(
-                id=row.id,
-                person=row.person,
-                kind=cast("JobKind", row.kind),
-                payload=json.loads(row.payload),
-                attempt=row.attempt,
-            )
+        with self._database.write() as session:
+            for row in self._dispatch.expired_rows(session):
+                self._return_to_queue(session, row, is_lost=True)
+            next_row = self._next_row(session, worker, kinds)
+            return None if next_row is None else self._start(session, next_row, worker)
+
+    def _start(self, session: Session, row: JobRow, worker: str) -> ClaimedJob:
+        row.state, row.worker = "running", worker
+        row.started = self._clock()
+        row.attempt += 1
+        row.version += 1
+        row.progress = None
+        self._dispatch.announce(session, row.id)
+        return ClaimedJob(
+            id=row.id,
+            person=row.person,
+            kind=cast("JobKind", row.kind),
+            payload=json.loads(row.payload),
+            attempt=row.attempt,
+        )
+
+    def _next_row(
+        self, session: Session, worker: str, kinds: Collection[JobKind] | None
+    ) -> JobRow | None:
+        while (row := self._dispatch.next_row(session, worker, kinds)) is not None:
+            if row.state == "queued" or self._can_try_again(session, row, is_lost=True):
+                return row
+        return None
 
     def renew(self, claims: Iterable[ClaimedJob]) -> list[ClaimedJob]:
         must_end = []
-        with self._database.write() as session:
-            for claim in claims:
-                row = _claimed_row(session, claim)
+        for claim in claims:
+            with self._database.write(is_exclusive=False) as session:
+                row = self._lock_claimed_row(session, claim)
                 if row is None or row.is_cancel_requested:
                     must_end.append(claim)
                 if row is not None:
-                    row.lease_until = self._clock() + self._lease_seconds
+                    self._dispatch.renew(session, row)
         return must_end
 
     def report_progress(self, claim: ClaimedJob, progress: JsonObject) -> bool:
-        with self._database.write() as session:
+        with self._database.write(is_exclusive=False) as session:
             row = _claimed_row(session, claim)
             if row is None:
                 return False
             row.progress = json.dumps(progress)
             row.version += 1
+            self._dispatch.announce(session, row.id)
             return True
 
     def finish(self, claim: ClaimedJob, outcome: JobOutcome) -> bool:
-        with self._database.write() as session:
-            row = _claimed_row(session, claim)
+        with self._database.write(is_exclusive=False) as session:
+            row = self._lock_claimed_row(session, claim)
             if row is None:
                 return False
             row.state, row.finished = outcome.state, self._clock()
             row.version += 1
-            row.lease_until = None
+            self._dispatch.remove(session, row)
+            self._dispatch.announce(session, row.id)
             row.result = None if outcome.result is None else json.dumps(outcome.result)
             row.error = None if outcome.error is None else json.dumps(outcome.error.to_json())
             if outcome.recording is not None:
@@ -231,14 +239,26 @@ class SqlJobQueue:
                 select(JobRow).where(JobRow.state == "running", JobRow.worker == worker)
             ).all()
             for row in rows:
+                self._dispatch.lock(session, row.id)
+                session.refresh(row, with_for_update=True)
+                if row.state != "running" or row.worker != worker:
+                    continue  # it has ended just now
                 self._return_to_queue(session, row, is_lost=has_crashed)
             return len(rows)
 
+    def give_back(self, claim: ClaimedJob, *, is_lost: bool) -> None:
+        """Return one job to the queue: its worker cannot go on with it."""
+        with self._database.write() as session:
+            row = self._lock_claimed_row(session, claim)
+            if row is not None:
+                self._return_to_queue(session, row, is_lost=is_lost)
+
     def delete_old_rows(self) -> None:
         """Delete jobs that ended long ago."""
-        with self._database.write() as session:
+        with self._database.write(is_exclusive=False) as session:
             oldest = self._clock() - _RETENTION_SECONDS
             session.execute(delete(JobRow).where(JobRow.finished < oldest))
+            self._dispatch.delete_old_rows(session, _RETENTION_SECONDS)
 
     # ------------------------------------------------------------------------------- details
 
@@ -262,86 +282,45 @@ class SqlJobQueue:
                 is_of_person=False,
             )
 
-    def _join_queue(self, session: Session, person: int) -> None:
-        """Give a person who has no queued job a number of turns to begin with."""
-        if _count(session, (JobRow.state == "queued") & (JobRow.person == person)):
-            return
-        waiting = select(JobRow.person).where(JobRow.state == "queued")
-        smallest = session.scalar(
-            select(func.min(QueueTurnRow.turn)).where(QueueTurnRow.person.in_(waiting))
-        )
-        if smallest is None:  # nobody waits, so nobody can be overtaken
-            smallest = 0
-            session.execute(delete(QueueTurnRow))
-        row = session.get(QueueTurnRow, person)
-        if row is None:
-            session.add(QueueTurnRow(person=person, turn=smallest))
-        else:
-            row.turn = max(row.turn, smallest)
-
-    def _has_claimable_job(self, kinds: Collection[JobKind] | None) -> bool:
-        """Return whether a claim can succeed, without the lock that a claim takes."""
-        is_claimable = or_(JobRow.state == "queued", self._is_expired())
-        if kinds is not None:
-            is_claimable = is_claimable & JobRow.kind.in_(kinds)
-        with self._database.read() as session:
-            return session.scalar(select(JobRow.number).where(is_claimable).limit(1)) is not None
-
-    def _is_expired(self) -> ColumnElement[bool]:
-        return and_(JobRow.state == "running", JobRow.lease_until < self._clock())
-
-    def _requeue_expired(self, session: Session) -> None:
-        for row in session.scalars(select(JobRow).where(self._is_expired())).all():
-            self._return_to_queue(session, row, is_lost=True)
-
     def _return_to_queue(self, session: Session, row: JobRow, *, is_lost: bool) -> None:
         """Let another worker have a job; end it if it was cancelled, or ends every worker."""
-        row.version += 1
-        row.lease_until, row.worker, row.progress = None, "", None
-        row.n_lost += is_lost
-        if row.is_cancel_requested:
-            row.state, row.finished = "cancelled", self._clock()
-        elif row.n_lost >= MAX_LOST_ATTEMPTS:
-            row.state, row.finished = "failed", self._clock()
-            row.error = json.dumps(_WORKER_LOST.to_json())
-        else:
-            self._join_queue(session, row.person)
-            row.state, row.started = "queued", None
+        if self._can_try_again(session, row, is_lost=is_lost):
+            row.state, row.started, row.worker = "queued", None, ""
+            row.version += 1
             session.flush()
+            self._dispatch.requeue(session, row)
 
-    def _next_row(self, session: Session, kinds: Collection[JobKind] | None) -> JobRow | None:
-        for number in _served_order(session):
-            row = session.get(JobRow, number)
-            if row is not None and (kinds is None or row.kind in kinds):
-                return row
-        return None
+    def _can_try_again(self, session: Session, row: JobRow, *, is_lost: bool) -> bool:
+        """Return whether a job that a worker had is run again; otherwise it has ended now."""
+        row.n_lost += is_lost
+        row.progress = None
+        self._dispatch.announce(session, row.id)
+        if row.is_cancel_requested:
+            row.state = "cancelled"
+        elif row.n_lost >= MAX_LOST_ATTEMPTS:
+            row.state, row.error = "failed", json.dumps(_WORKER_LOST.to_json())
+        else:
+            return True
+        row.finished, row.worker = self._clock(), ""
+        row.version += 1
+        self._dispatch.remove(session, row)
+        return False
+
+    def _lock_claimed_row(self, session: Session, claim: ClaimedJob) -> JobRow | None:
+        """Return the row of a claim, locked in the same order as a claim locks."""
+        self._dispatch.lock(session, claim.id)
+        return _claimed_row(session, claim)
 
     def _position(self, session: Session, row: JobRow) -> int | None:
-        if row.state != "queued":
-            return None
-        return _served_order(session).index(row.number) + 1
-
-
-def _served_order(session: Session) -> list[int]:
-    """Return the numbers of the queued jobs in the order in which they will be claimed."""
-    turns = {row.person: row.turn for row in session.scalars(select(QueueTurnRow))}
-    queued = session.execute(
-        select(JobRow.number, JobRow.person).where(JobRow.state == "queued").order_by(JobRow.number)
-    )
-    n_before: dict[int, int] = defaultdict(int)  # jobs of the same person
-    keys = []
-    for number, person in queued:
-        keys.append((turns.get(person, 0) + n_before[person], number))
-        n_before[person] += 1
-    return [number for _, number in sorted(keys)]
+        return self._dispatch.position(session, row) if row.state == "queued" else None
 
 
 def _claimed_row(session: Session, claim: ClaimedJob) -> JobRow | None:
     """Return the row of a claim; None if the job has ended, or a later attempt runs it."""
     return session.scalar(
-        select(JobRow).where(
-            JobRow.id == claim.id, JobRow.attempt == claim.attempt, JobRow.state == "running"
-        )
+        select(JobRow)
+        .where(JobRow.id == claim.id, JobRow.attempt == claim.attempt, JobRow.state == "running")
+        .with_for_update()
     )
 
 

@@ -2,7 +2,9 @@
 
     python -m shardlab.server.jobs.worker OPTIONS
 
-It holds no state that matters: killed at any moment, its jobs are claimed again by another worker.
+is a worker of a web process (`worker_supervisor.py`); `shardlab worker` runs one by itself, on any
+machine (`standalone_worker.py`). It holds no state that matters: killed at any moment, its jobs are
+claimed again by another worker.
 """
 
 from __future__ import annotations
@@ -14,23 +16,43 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+
+from sqlalchemy.exc import DBAPIError
 
 from shardlab.course.cancellable_pool import CancellablePool
 from shardlab.errors import LabError
 from shardlab.judge.worker_pool import open_reference_pool, open_worker_pool
 from shardlab.sandbox.process import ProcessEnded, SandboxPool
 from shardlab.server.confined.lab_pool import StagedPool, open_lab_pool
-from shardlab.server.database.engine import Database, open_database
+from shardlab.server.database.engine import Database, first_line, open_database
+from shardlab.server.jobs.job_changes import JOB_CHANNEL, QUEUE_CHANNEL, ChangeListener
+from shardlab.server.jobs.job_dispatch import LEASE_SECONDS
 from shardlab.server.jobs.job_kinds import JobContext, run_job
-from shardlab.server.jobs.queue import ClaimedJob, JobError, JobOutcome, JsonObject, slot_kinds
-from shardlab.server.jobs.sql_queue import LEASE_SECONDS, SqlJobQueue
-from shardlab.server.jobs.worker_messages import WorkerEvent, WorkerOptions
+from shardlab.server.jobs.queue import (
+    ClaimedJob,
+    JobError,
+    JobOutcome,
+    JsonObject,
+    LeaseLost,
+    slot_kinds,
+)
+from shardlab.server.jobs.sql_queue import SqlJobQueue
+from shardlab.server.jobs.worker_messages import DATABASE_VARIABLE, WorkerEvent, WorkerOptions
+from shardlab.server.jobs.worker_registry import (
+    HEARTBEAT_SECONDS,
+    WorkerRegistry,
+    WorkerState,
+)
+from shardlab.server.release import this_release
 
 _POLL_SECONDS = 1.0  # for jobs of another server on the same database; our own server wakes us
 _RENEW_SECONDS = LEASE_SECONDS / 5
 _CLEANING_SECONDS = 3600.0
+_SUSPENDED_SECONDS = 8.0  # no thread waits as long for its second on a busy machine
 _STOP_SECONDS = 3.0  # for an orderly end
+_FINISH_ATTEMPTS = 60  # while the database is away; the lease may end meanwhile
 _LOG = logging.getLogger("shardlab.server.worker")
 _INTERNAL_ERROR = JobError(
     kind="internal",
@@ -46,37 +68,138 @@ class JobCancelled(Exception):
 class Worker:
     """Runs up to `n_slots` jobs at a time, each in a thread."""
 
-    def __init__(self, options: WorkerOptions, database: Database, events_fd: int) -> None:
+    def __init__(
+        self, options: WorkerOptions, database: Database, report: Callable[[WorkerEvent], None]
+    ) -> None:
         self._options = options
         self._database = database
         self._queue = SqlJobQueue(database)
-        self._events_fd = events_fd
+        self._registry = WorkerRegistry(database)
+        self._send = report
         self._lock = threading.Lock()  # of the running jobs
         self._running: dict[tuple[str, int], tuple[ClaimedJob, CancellablePool]] = {}
+        self._suspended: set[tuple[str, int]] = (
+            set()
+        )  # attempts that a stop of this process spoiled
         self._wakeup = threading.Condition()
         self._n_wakeups = 0  # so that one that comes before the wait for it is not missed
-        self._is_stopping = False
+        self._is_draining = False  # takes nothing new
+        self._is_stopping = False  # gives back what it runs
+        self._is_failed = False  # its sandbox cannot be opened
+        self._has_ended = threading.Event()
+        self._has_news = threading.Event()  # the next heartbeat is due at once
+        self._pool: StagedPool | None = None
 
-    def run(self, requests_fd: int) -> None:
-        """Work until the web process closes the pipe, or ends."""
-        pool: StagedPool | None = None
-        threading.Thread(target=self._listen, args=(requests_fd,), daemon=True).start()
+    @property
+    def is_failed(self) -> bool:
+        """Return whether it ended because its sandbox could not be opened."""
+        return self._is_failed
+
+    def run(self) -> None:
+        """Work until `stop`, or until `drain` and the end of what runs."""
+        release = this_release(self._options.catalogue)
+        self._registry.register(self._options.name, release, n_slots=self._options.n_slots)
+        beats = threading.Thread(target=self._beat, daemon=True)
+        beats.start()
+        threading.Thread(target=self._watch_clock, daemon=True).start()
+        listener = self._open_listener()
         try:
-            pool = self._open_pool()
-            self._work(pool)
+            self._pool = self._open_pool()
+            self._has_news.set()
+            if self._pool is not None:
+                self._work(self._pool)
         finally:
+            self._is_stopping = True
+            self._has_ended.set()
+            self._has_news.set()
+            beats.join()
             self._cancel_running()
             # Here, and not only by the ends of the leases: the next start finds its jobs at once.
-            self._queue.release(self._options.name, has_crashed=False)
-            if pool is not None:
-                pool.close()
+            self.release_jobs()
+            if listener is not None:
+                listener.stop()
+            if self._pool is not None:
+                self._pool.close()
 
-    def _open_pool(self) -> StagedPool:
+    def drain(self) -> None:
+        """Take nothing new; end after what runs."""
+        self._is_draining = True
+        self._has_news.set()
+        self.wake()
+
+    def stop(self) -> None:
+        """End now. What runs goes back to the queue."""
+        self._is_stopping = True
+        self._cancel_running()
+        self.wake()
+
+    def release_jobs(self) -> None:
+        """Give the jobs back, and say that this worker has ended; a dead database is no error."""
+        with contextlib.suppress(Exception):
+            self._queue.release(self._options.name, has_crashed=False)
+        with contextlib.suppress(Exception):
+            self._store_state("ended")
+
+    def _open_listener(self) -> ChangeListener | None:
+        if not self._database.is_postgresql:
+            return None
+        url = self._database.engine.url
+        listener = ChangeListener(url, (QUEUE_CHANNEL, JOB_CHANNEL), self._on_news)
+        listener.start()
+        return listener
+
+    def _on_news(self, channel: str, payload: str) -> None:
+        if channel == JOB_CHANNEL:
+            with self._lock:
+                is_mine = any(claim.id == payload for claim, _ in self._running.values())
+            if not is_mine:  # every progress of every job is announced
+                return
+        self.wake()
+
+    def _beat(self) -> None:
+        """Store every few seconds that this worker is alive; a hang of a job does not stop it."""
+        while not self._is_stopping:
+            pool = self._pool
+            state: WorkerState = "starting" if pool is None else "ready"
+            try:
+                self._store_state("draining" if self._is_draining else state)
+            except Exception as error:  # the database restarts
+                _LOG.warning("the heartbeat was not stored: %s", first_line(error))
+            self._has_news.wait(HEARTBEAT_SECONDS)
+            self._has_news.clear()
+
+    def _watch_clock(self) -> None:
+        """Return what runs to the queue if this process stood still, as after SIGSTOP.
+
+        The sandbox may have gone on meanwhile, so its time limits measured something else, and a
+        verdict about time could be wrong.
+        """
+        before = time.monotonic()
+        while not self._is_stopping:
+            self._has_ended.wait(1.0)
+            now = time.monotonic()
+            if now - before > _SUSPENDED_SECONDS:
+                _LOG.warning("this process stood still for %.0f s", now - before)
+                with self._lock:
+                    self._suspended.update(self._running)
+                self._cancel_running()
+            before = now
+
+    def _store_state(self, state: WorkerState) -> None:
+        pool = self._pool
+        self._registry.beat(
+            self._options.name,
+            state=state,
+            level="" if pool is None else pool.level,
+            can_judge=pool is not None and pool.can_judge,
+        )
+
+    def _open_pool(self) -> StagedPool | None:
         try:
             lab = open_lab_pool(self._hidden_paths(), at_least=self._options.minimum_level)
         except LabError as error:
-            self._send_failed(error)
-            raise SystemExit(3) from None
+            self._fail(error)
+            return None
         pool = StagedPool(
             lab,
             lambda: open_reference_pool(self._hidden_paths(), at_least=self._options.minimum_level),
@@ -90,18 +213,22 @@ class Worker:
         try:
             pool.add_judge(open_worker_pool(None, hidden, at_least=self._options.minimum_level))
         except LabError as error:
-            self._send_failed(error)
-            self._is_stopping = True  # the web process starts another worker, later and later
+            self._fail(error)  # the web process starts another worker, later and later
+            self.stop()
         else:
             self._send(WorkerEvent(kind="can_judge", text=pool.level))
-        self._wake()
+        self._has_news.set()
+        self.wake()
 
     def _hidden_paths(self) -> list[str]:
         # The store has the seeds of the hidden cases, a catalogue the reference solutions.
         catalogue = self._options.catalogue
-        return [self._options.data_folder, *([catalogue] if catalogue else [])]
+        paths = [self._options.data_folder, *([catalogue] if catalogue else [])]
+        socket_folder = self._database.engine.url.host or ""
+        return [*paths, socket_folder] if socket_folder.startswith("/") else paths
 
-    def _send_failed(self, error: LabError) -> None:
+    def _fail(self, error: LabError) -> None:
+        self._is_failed = True
         self._send(WorkerEvent(kind="failed", text=f"{error.what} {error.where or ''}".strip()))
 
     def _work(self, pool: StagedPool) -> None:
@@ -112,10 +239,10 @@ class Worker:
         for thread in threads:
             thread.start()
         next_cleaning = 0.0
-        while not self._is_stopping:
+        while not self._is_stopping and any(thread.is_alive() for thread in threads):
             n_wakeups = self._n_wakeups
             if time.monotonic() >= next_cleaning:
-                self._queue.delete_old_rows()
+                self._delete_old_rows()
                 next_cleaning = time.monotonic() + _CLEANING_SECONDS
             self._renew_leases()
             self._wait_for_wakeup(n_wakeups, _RENEW_SECONDS)
@@ -123,10 +250,16 @@ class Worker:
         for thread in threads:
             thread.join()
 
+    def _delete_old_rows(self) -> None:
+        try:
+            self._queue.delete_old_rows()
+        except Exception as error:  # the database restarts
+            _LOG.warning("old rows were not deleted: %s", first_line(error))
+
     # ------------------------------------------------------------------------------- one job
 
     def _run_slot(self, pool: StagedPool, number: int) -> None:
-        while not self._is_stopping:
+        while not self._is_stopping and not self._is_draining:
             n_wakeups = self._n_wakeups
             try:
                 kinds = slot_kinds(number, can_judge=pool.can_judge)
@@ -134,10 +267,14 @@ class Worker:
                 if claim is not None:
                     self._run_claim(claim, pool)
                     continue
+            except DBAPIError as error:  # the database restarts; the lease ends if it takes long
+                _LOG.warning("a job could not be claimed or finished: %s", first_line(error))
+                time.sleep(_POLL_SECONDS)
             except Exception:  # such as a full disk: the lease ends, and the job is tried again
                 _LOG.exception("a job could not be claimed or finished")
                 time.sleep(_POLL_SECONDS)
             self._wait_for_wakeup(n_wakeups, _POLL_SECONDS)
+        self.wake()  # the last slot to end ends the worker
 
     def _run_claim(self, claim: ClaimedJob, pool: SandboxPool) -> None:
         job_pool = CancellablePool(pool, JobCancelled)
@@ -150,14 +287,30 @@ class Worker:
             with self._lock:
                 del self._running[claim.id, claim.attempt]
         if outcome is not None:
-            self._queue.finish(claim, outcome)
+            self._finish(claim, outcome)
             self._send_changed(claim)
+
+    def _finish(self, claim: ClaimedJob, outcome: JobOutcome) -> None:
+        """Store an outcome, also if the database restarts just now."""
+        for _ in range(_FINISH_ATTEMPTS):
+            try:
+                self._queue.finish(claim, outcome)
+                return
+            except DBAPIError as error:
+                _LOG.warning("an outcome is stored later: %s", first_line(error))
+                time.sleep(_POLL_SECONDS)
+        self._queue.finish(claim, outcome)
 
     def _run_job(self, claim: ClaimedJob, pool: CancellablePool) -> JobOutcome | None:
         """Return the outcome; None if the job goes back to the queue because the worker stops."""
 
         def report_progress(progress: JsonObject) -> None:
-            if not self._queue.report_progress(claim, progress):
+            try:
+                is_valid = self._queue.report_progress(claim, progress)
+            except DBAPIError as error:  # the next report has all of this one
+                _LOG.warning("progress was not stored: %s", first_line(error))
+                is_valid = True
+            if not is_valid:
                 raise JobCancelled
             self._send_changed(claim)
 
@@ -171,8 +324,12 @@ class Worker:
         )
         try:
             outcome = run_job(claim, context)
-        except JobCancelled:
+        except (JobCancelled, LeaseLost):
             outcome = JobOutcome(state="cancelled")
+        except DBAPIError as error:  # the job is not at fault: it is run again
+            _LOG.warning("job %s (%s) is run again: %s", claim.id, claim.kind, first_line(error))
+            self._give_back(claim, is_lost=True)
+            return None
         except ProcessEnded as ended:
             outcome = JobOutcome(state="failed", error=_INTERNAL_ERROR)
             _LOG.error("no confined process for a job: %s", ended)
@@ -180,9 +337,17 @@ class Worker:
             outcome = JobOutcome(state="failed", error=_INTERNAL_ERROR)
             _LOG.exception("job %s (%s) failed", claim.id, claim.kind)
         # Whatever a job made of its processes being ended: it was cancelled.
+        if pool.is_cancelled and (claim.id, claim.attempt) in self._suspended:
+            self._give_back(claim, is_lost=False)
+            return None
         if pool.is_cancelled:
             return None if self._is_stopping else JobOutcome(state="cancelled")
         return outcome
+
+    def _give_back(self, claim: ClaimedJob, *, is_lost: bool) -> None:
+        """Return one job to the queue; if the database is away, the end of the lease does it."""
+        with contextlib.suppress(DBAPIError):
+            self._queue.give_back(claim, is_lost=is_lost)
 
     def _renew_leases(self) -> None:
         with self._lock:
@@ -191,7 +356,10 @@ class Worker:
             return
         try:
             must_end = self._queue.renew([claim for claim, _ in running.values()])
-        except Exception:  # the lease lasts for several renewals
+        except DBAPIError as error:  # the lease lasts for several renewals
+            _LOG.warning("leases could not be renewed: %s", first_line(error))
+            return
+        except Exception:
             _LOG.exception("leases could not be renewed")
             return
         for claim in must_end:
@@ -203,23 +371,10 @@ class Worker:
         for pool in pools:
             pool.cancel()
 
-    # ------------------------------------------------------------------------ the web process
+    # ----------------------------------------------------------------------------- wake-ups
 
-    def _listen(self, requests_fd: int) -> None:
-        """Wake the other threads for every byte; stop at the end of the pipe."""
-        while os.read(requests_fd, 4096):
-            self._wake()
-        self._is_stopping = True
-        self._cancel_running()
-        self._wake()
-        # A fork server that is still starting would delay the end by seconds. The processes of the
-        # sandbox see that this one is gone, and end too.
-        time.sleep(_STOP_SECONDS)
-        with contextlib.suppress(Exception):
-            self._queue.release(self._options.name, has_crashed=False)
-        os._exit(0)
-
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Look at the queue at once."""
         with self._wakeup:
             self._n_wakeups += 1
             self._wakeup.notify_all()
@@ -234,9 +389,17 @@ class Worker:
     def _send_changed(self, claim: ClaimedJob) -> None:
         self._send(WorkerEvent(kind="changed", text=claim.id))
 
-    def _send(self, event: WorkerEvent) -> None:
-        with contextlib.suppress(OSError):  # the web process has ended; so will this one
-            os.write(self._events_fd, event.to_line())
+
+def _follow_web_process(worker: Worker, requests_fd: int) -> None:
+    """Wake the worker for every byte; stop it at the end of the pipe."""
+    while os.read(requests_fd, 4096):
+        worker.wake()
+    worker.stop()
+    # A fork server that is still starting would delay the end by seconds. The processes of the
+    # sandbox see that this one is gone, and end too.
+    time.sleep(_STOP_SECONDS)
+    worker.release_jobs()
+    os._exit(0)
 
 
 def main(arguments: list[str]) -> None:
@@ -245,14 +408,25 @@ def main(arguments: list[str]) -> None:
     # Ctrl-C in a terminal reaches every process of the group. The web process decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(format="%(name)s: %(message)s", level=logging.WARNING)
-    database = open_database(Path(options.data_folder))
+    # From the environment, because everybody on the machine can read a command line.
+    url = os.environ.pop(DATABASE_VARIABLE, "")
+    database = open_database(Path(options.data_folder), url)
     # A print of ours or of a library must not become an event.
     events_fd = os.dup(1)
     os.dup2(2, 1)
+
+    def report(event: WorkerEvent) -> None:
+        with contextlib.suppress(OSError):  # the web process has ended; so will this one
+            os.write(events_fd, event.to_line())
+
+    worker = Worker(options, database, report)
+    threading.Thread(target=_follow_web_process, args=(worker, 0), daemon=True).start()
     try:
-        Worker(options, database, events_fd).run(0)
+        worker.run()
     finally:
         database.close()
+    if worker.is_failed:
+        raise SystemExit(3)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,9 @@ from typing import Literal
 
 from shardlab.sandbox.process import Level
 
+# The URL of a PostgreSQL database, which may have a password in it.
+DATABASE_VARIABLE = "SHARDLAB_DATABASE"
+
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions:

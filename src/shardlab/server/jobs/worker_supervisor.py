@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import secrets
 import subprocess
 import sys
 import threading
@@ -15,7 +14,8 @@ from dataclasses import dataclass, replace
 from typing import IO, Literal
 
 from shardlab.server.jobs.queue import JobQueue
-from shardlab.server.jobs.worker_messages import WorkerEvent, WorkerOptions
+from shardlab.server.jobs.worker_messages import DATABASE_VARIABLE, WorkerEvent, WorkerOptions
+from shardlab.server.jobs.worker_registry import new_worker_name
 
 _LOG = logging.getLogger("shardlab.server")
 _FIRST_BACKOFF_SECONDS = 0.2
@@ -44,8 +44,11 @@ class WorkerSupervisor:
         options: WorkerOptions,
         queue: JobQueue,
         on_change: Callable[[str], None],
+        *,
+        database_url: str = "",
     ) -> None:
         self._options, self._queue, self._on_change = options, queue, on_change
+        self._environment = {**os.environ, DATABASE_VARIABLE: database_url}
         self.status = WorkerStatus()
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
@@ -90,7 +93,7 @@ class WorkerSupervisor:
         backoff = _FIRST_BACKOFF_SECONDS
         while not self._is_stopping.is_set():
             started = time.monotonic()
-            name = f"{os.getpid()}-{secrets.token_hex(6)}"
+            name = new_worker_name()
             self._run_worker(name)
             if self._is_stopping.is_set():
                 break
@@ -111,6 +114,7 @@ class WorkerSupervisor:
                 [*command, options.to_argument()],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
+                env=self._environment,
                 start_new_session=True,  # Ctrl-C is for the web process, which ends the worker
             )
         n_starts = self.status.n_starts + 1

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sqlalchemy import delete, func, or_, select
-from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.orm import Session, defer
 
 from shardlab.catalogue.tracks import Catalogue
@@ -399,7 +398,7 @@ class Catalogues:
                 message = f"A class has at most {MAX_CLASS_CATALOGUES} catalogues."
                 raise Refusal(message, field="catalogue")
             session.execute(
-                insert(ClassCatalogueRow)
+                self._database.insert(ClassCatalogueRow)
                 .values(course_class=class_id, catalogue=catalogue_id)
                 .on_conflict_do_nothing()
             )

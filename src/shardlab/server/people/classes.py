@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 from sqlalchemy import (
     ColumnElement,
-    Integer,
     Select,
     String,
     and_,
+    case,
     cast,
     delete,
     func,
@@ -22,13 +22,13 @@ from sqlalchemy import (
     or_,
     select,
 )
-from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.orm import Session
 
 from shardlab.course.store import decode_judgement
 from shardlab.server.catalogue_keys import UPLOADED_PREFIX, column_name
 from shardlab.server.database.engine import Database
 from shardlab.server.database.people_tables import (
+    CURRENT_VERDICT,
     ClassCatalogueRow,
     ClassMemberRow,
     ClassRow,
@@ -190,7 +190,7 @@ class Classes:
             if session.execute(query).scalar_one() >= MAX_MEMBERS:
                 raise Refusal(f"A class has at most {MAX_MEMBERS} members.")
             session.execute(
-                insert(ClassMemberRow)
+                self._database.insert(ClassMemberRow)
                 .values(course_class=class_id, person=person.id, joined=self._clock())
                 .on_conflict_do_nothing()
             )
@@ -216,7 +216,7 @@ class Classes:
             .order_by(PersonRow.name_key)
         )
         # A number of a pass, or NULL; max() ignores NULL.
-        passed = func.max(cast(func.nullif(SubmissionRow.number * JudgementRow.passed, 0), Integer))
+        passed = func.max(case((JudgementRow.passed, SubmissionRow.number)))
         attempts = (
             select(
                 SubmissionRow.person,
@@ -227,7 +227,7 @@ class Classes:
                 passed,
             )
             .join(ClassMemberRow, ClassMemberRow.person == SubmissionRow.person)
-            .outerjoin(JudgementRow, JudgementRow.submission == SubmissionRow.number)
+            .outerjoin(JudgementRow, CURRENT_VERDICT)
             .where(
                 ClassMemberRow.course_class == class_id,
                 SubmissionRow.catalogue.in_(catalogues),
@@ -277,7 +277,7 @@ class Classes:
             select(SubmissionRow, PersonRow.name, SourceRow.body, JudgementRow)
             .join(PersonRow, PersonRow.id == SubmissionRow.person)
             .join(SourceRow, SourceRow.digest == SubmissionRow.source)
-            .outerjoin(JudgementRow, JudgementRow.submission == SubmissionRow.number)
+            .outerjoin(JudgementRow, CURRENT_VERDICT)
             .where(SubmissionRow.number == number)
         )
         comments = (
@@ -328,7 +328,7 @@ class Classes:
                     SubmissionRow.problem == this.c.problem,
                 ),
             )
-            .outerjoin(JudgementRow, JudgementRow.submission == SubmissionRow.number)
+            .outerjoin(JudgementRow, CURRENT_VERDICT)
             .where(SubmissionRow.kind == "submit")
             .order_by(SubmissionRow.number)
         )

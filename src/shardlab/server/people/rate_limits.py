@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sqlalchemy import case, delete
-from sqlalchemy.dialects.sqlite import insert
 
 from shardlab.server.database.engine import Database
 from shardlab.server.database.people_tables import RateLimitRow
@@ -70,7 +69,7 @@ class RateLimits:
         """
         now = self._clock()
         window = int(now // limit.seconds)
-        row = insert(RateLimitRow).values(
+        row = self._database.insert(RateLimitRow).values(
             subject=limit_key(limit, subject), window=window, n_requests=1
         )
         same_window = RateLimitRow.window == window
@@ -81,7 +80,7 @@ class RateLimits:
                 "window": window,
             },
         ).returning(RateLimitRow.n_requests)
-        with self._database.write() as session:
+        with self._database.write(is_exclusive=False) as session:
             n_requests = session.execute(counted).scalar_one()
         if n_requests > limit.n_requests:
             raise TooManyRequests(max(1, int((window + 1) * limit.seconds - now)))
@@ -89,7 +88,7 @@ class RateLimits:
     def forget(self, limit: RateLimit, subject: str) -> None:
         """Start counting anew, after a success."""
         key = limit_key(limit, subject)
-        with self._database.write() as session:
+        with self._database.write(is_exclusive=False) as session:
             session.execute(delete(RateLimitRow).where(RateLimitRow.subject == key))
 
 

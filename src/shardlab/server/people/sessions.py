@@ -107,7 +107,7 @@ class Sessions:
             session_id, last_used = row.id, row.last_used
             must_change_password = found[1].must_change_password
         if now - last_used > _TOUCH_SECONDS:
-            with self._database.write() as session:
+            with self._database.write(is_exclusive=False) as session:
                 stored = session.get(SessionRow, session_id)
                 if stored is not None:
                     stored.last_used = now
@@ -195,7 +195,7 @@ class ApiTokens:
             result = person_of(found[1]), found[0].can_submit
         now = self._clock()
         if last_used is None or now - last_used > _TOUCH_SECONDS:
-            with self._database.write() as session:
+            with self._database.write(is_exclusive=False) as session:
                 stored = session.get(ApiTokenRow, token_id)
                 if stored is not None:
                     stored.last_used = now

@@ -1,8 +1,10 @@
 """Starts judging a submission and says how far it is.
 
-Room in the queue is reserved first; then the submission is stored, in another database in local
-mode; then it is queued. If the process ends in between, the next start finds the reservation and
-queues what was stored. The job's key holds the submission's number, so none is queued twice.
+On a server with accounts the submission and its job are stored in one transaction. In local mode
+submissions are in the terminal's database, where no transaction of the queue reaches: room in the
+queue is reserved first, then the submission is stored, then it is queued. If the process ends in
+between, the next start finds the reservation and queues what was stored. The job's key holds the
+submission's number, so none is queued twice.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.server.jobs.job_service import JobService
 from shardlab.server.jobs.queue import Job, JsonObject, Reservation
 from shardlab.server.person import Person
+from shardlab.server.person_practice_store import PersonPracticeStore
 from shardlab.server.practice.judgement_view import (
     PartView,
     Rung,
@@ -69,34 +72,73 @@ def start_judging(
     be stored.
     """
     store = workbook.store
-    with jobs.submission_lock:
-        earlier = store.list_submissions(problem.slug)
-        for submission in earlier[: -_MAX_COMPARED - 1 : -1]:
-            if _is_same_and_active(jobs, person, store, submission, source, kind):
-                return submission
-        reservation = jobs.queue.reserve(
-            person.id,
-            "judge",
-            {
-                "catalogue": store.catalogue,
-                "problem": problem.slug,
-                "kind": kind,
-                "digest": _digest(source),
-                "after": earlier[-1].number if earlier else 0,
-            },
-        )
-        try:
-            store.record_start(problem.slug)
-            rejection = explain_rejected_submission(store, problem, source, kind=kind)
-            new = rejection or record_submission(store, problem, source, kind=kind)
-        except Exception:
-            jobs.queue.drop_reservation(reservation)
-            raise
-        if isinstance(new, Judgement) or new.store_error:
-            jobs.queue.drop_reservation(reservation)
-        else:
-            queue_submission(jobs, person, new, reservation)
+    if isinstance(store, PersonPracticeStore):
+        with store.database.transaction():
+            # The lock of the transaction excludes the other processes too.
+            same = _find_same(jobs, person, store, problem, source, kind)
+            new = same or _store_submission(store, problem, source, kind)
+            if same is None and isinstance(new, Submission) and not new.store_error:
+                _queue(jobs, person, new)
+        jobs.wake_workers()
         return new
+    with jobs.submission_lock:
+        same = _find_same(jobs, person, store, problem, source, kind)
+        return same or _reserve_and_store(jobs, person, store, problem, source, kind)
+
+
+def _find_same(
+    jobs: JobService,
+    person: Person,
+    store: PracticeStore,
+    problem: Problem,
+    source: bytes,
+    kind: Kind,
+) -> Submission | None:
+    """Return the same submission that waits or is judged already."""
+    for submission in store.list_submissions(problem.slug)[: -_MAX_COMPARED - 1 : -1]:
+        if _is_same_and_active(jobs, person, store, submission, source, kind):
+            return submission
+    return None
+
+
+def _store_submission(
+    store: PracticeStore, problem: Problem, source: bytes, kind: Kind
+) -> Submission | Judgement:
+    store.record_start(problem.slug)
+    rejection = explain_rejected_submission(store, problem, source, kind=kind)
+    return rejection or record_submission(store, problem, source, kind=kind)
+
+
+def _reserve_and_store(
+    jobs: JobService,
+    person: Person,
+    store: PracticeStore,
+    problem: Problem,
+    source: bytes,
+    kind: Kind,
+) -> Submission | Judgement:
+    earlier = store.list_submissions(problem.slug)
+    reservation = jobs.queue.reserve(
+        person.id,
+        "judge",
+        {
+            "catalogue": store.catalogue,
+            "problem": problem.slug,
+            "kind": kind,
+            "digest": _digest(source),
+            "after": earlier[-1].number if earlier else 0,
+        },
+    )
+    try:
+        new = _store_submission(store, problem, source, kind)
+    except Exception:
+        jobs.queue.drop_reservation(reservation)
+        raise
+    if isinstance(new, Judgement) or new.store_error:
+        jobs.queue.drop_reservation(reservation)
+    else:
+        queue_submission(jobs, person, new, reservation)
+    return new
 
 
 def _is_same_and_active(
@@ -122,12 +164,23 @@ def queue_submission(
     reservation: Reservation | None = None,
 ) -> Job:
     """Queue a stored submission; one that waits or runs already is not queued twice."""
+    job = _queue(jobs, person, submission, reservation)
+    jobs.wake_workers()
+    return job
+
+
+def _queue(
+    jobs: JobService,
+    person: Person,
+    submission: Submission,
+    reservation: Reservation | None = None,
+) -> Job:
     latest, n_done = _find_jobs(jobs, person, submission)
     if latest is not None and not latest.has_ended:
         return latest
     payload = {"submission": submission.number}
     key = _job_key(person, submission, n_done)
-    return jobs.submit(person.id, "judge", payload, key=key, reservation=reservation)
+    return jobs.queue.enqueue(person.id, "judge", payload, key=key, reservation=reservation)
 
 
 def queue_reserved_submissions(
