@@ -10,7 +10,7 @@ from typing import Any
 from shardlab.errors import InvalidType, UnknownOption, short_repr
 from shardlab.findings.finding import Finding
 from shardlab.hardware.chips import Hardware, parse_hardware
-from shardlab.hardware.frameworks import Framework, default_framework, parse_framework
+from shardlab.hardware.frameworks import Framework, parse_framework
 from shardlab.planner.findings.finding_limits import Limits, parse_limits
 from shardlab.planner.findings.mesh_usage import unused_axes
 from shardlab.planner.findings.plan_findings import plan_findings
@@ -56,6 +56,7 @@ from shardlab.planner.strategies.strategy import (
     shard_optimizer_states,
     stack_option_for,
 )
+from shardlab.planner.timing.timing_defaults import mesh_framework
 from shardlab.sharding.mesh import Mesh, mesh_text
 
 
@@ -359,8 +360,7 @@ def _framework_name(request: PlanRequest) -> str | None:
         return request.framework.name
     if request.hardware is None:
         return None
-    used_axes = [name for name, size in request.mesh.shape.items() if size > 1]
-    return default_framework(request.hardware, used_axes).name
+    return mesh_framework(request.hardware, request.mesh, request.model.architecture).name
 
 
 def _without_states(row: PlanRow) -> PlanRow:

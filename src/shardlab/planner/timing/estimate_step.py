@@ -140,8 +140,10 @@ def shard_work(
     )
     sharded = tuple(shard_model(stage, inside_strategy, inside))
     counter = WeightCounter(optimizer=optimizer, policy=policy)
+    weights = counter.count_bytes(sharded, inside, strategy.zero_stage)
     return ShardedWork(
         mesh=mesh,
         products=weight_matmuls(sharded, arch, inside, policy),
-        weights=counter.count_bytes(sharded, inside, strategy.zero_stage),
+        weights=weights,
+        stored=counter.step_weights(sharded, inside, weights),
     )

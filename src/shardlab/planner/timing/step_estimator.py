@@ -16,6 +16,7 @@ from shardlab.hardware.operation_time import OperationTime, OperationTimer
 from shardlab.hardware.step_time import StepTime
 from shardlab.hardware.step_timer import CollectiveTimes, StepTimer
 from shardlab.hardware.switched import spans_of
+from shardlab.planner.memory.step_memory import StepWeights
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.memory.workload_shards import WorkloadShards, workload_shards
 from shardlab.planner.model import Architecture, Model
@@ -82,6 +83,7 @@ class ShardedWork:
     mesh: Mesh
     products: tuple[WeightMatmul, ...]
     weights: Weights
+    stored: StepWeights | None = None  # the sums of `weights`, with what a step gathers
 
 
 @dataclass(kw_only=True)
@@ -206,7 +208,7 @@ class StepEstimator:
             return SERVING
         if self.framework is not None:
             return self.framework
-        return mesh_framework(self.timer.hardware, mesh)
+        return mesh_framework(self.timer.hardware, mesh, self.model.architecture)
 
     def _time_collectives(
         self, arch: Architecture, work: ShardedWork, workload: Workload
