@@ -50,6 +50,7 @@ class PublishedRun:
     framework: str = ""
     without: tuple[str, ...] = ()  # of flash attention and sequence parallelism
     saves: tuple[str, ...] = ()  # arrays saved by name, on the device or the host
+    wide_experts: bool = False  # sharded over tensor axes too, each as a whole
     excluded: str = ""  # why the run is not comparable, according to its source
 
 
@@ -184,9 +185,20 @@ def as_typed(run: PublishedRun, architecture: Any) -> PublishedRun:
     Known are model, hardware, batch, sequence, mesh and precision. Software, remat, microbatches
     and the pipeline schedule are the defaults of `plan --time`.
     """
-    from shardlab.planner.timing.timing_defaults import with_timing_defaults
+    from shardlab.hardware.chips import parse_hardware
+    from shardlab.planner.timing.timing_defaults import shards_whole_experts, with_timing_defaults
+    from shardlab.sharding.mesh import parse_mesh
 
-    plain = replace(run, microbatch=None, without=(), saves=(), framework="", schedule="1f1b")
+    is_wide = shards_whole_experts(parse_hardware(run.hardware), parse_mesh(run.mesh), architecture)
+    plain = replace(
+        run,
+        microbatch=None,
+        without=(),
+        saves=(),
+        framework="",
+        schedule="1f1b",
+        wide_experts=is_wide,
+    )
     estimator, work = _estimator(plain, architecture)
     zero = estimator.framework_for(work.mesh).zero
     if zero:  # what does not fit without it may fit with it
@@ -228,7 +240,10 @@ def _estimator(run: PublishedRun, architecture: Any, zero_stage: int = 0) -> Any
     from shardlab.planner.timing.estimate_step import step_estimator
 
     parts = [axis.split("=")[0] for axis in run.mesh.split(",")]
-    strategy = strategy_name([part for part in parts if part in ("fsdp", "expert", "tensor")])
+    used = [part for part in parts if part in ("fsdp", "expert", "tensor")]
+    if run.wide_experts:
+        used = [*(part for part in used if part != "expert"), "wide-expert"]
+    strategy = strategy_name(used)
     if zero_stage and {"data", "fsdp", "expert"} & set(parts):
         strategy = f"{strategy}+zero{zero_stage}"
     return step_estimator(

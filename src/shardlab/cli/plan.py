@@ -271,11 +271,16 @@ def _apply_timing_defaults(
     model: Model, mesh: str, arguments: dict[str, Any], options: dict[str, Any]
 ) -> None:
     """Fill strategy, remat, microbatch and schedule where nothing is said, for memory too."""
+    from shardlab.hardware.chips import parse_hardware
     from shardlab.planner.configs.run_config import strategy_of_mesh
     from shardlab.planner.memory.optimizer import parse_optimizer
     from shardlab.planner.plan_mesh import parse_plan_mesh
     from shardlab.planner.timing.estimate_step import step_estimator
-    from shardlab.planner.timing.timing_defaults import assumed_framework, with_timing_defaults
+    from shardlab.planner.timing.timing_defaults import (
+        assumed_framework,
+        shards_whole_experts,
+        with_timing_defaults,
+    )
 
     plan_mesh = parse_plan_mesh(mesh, arguments.get("n_devices"), arguments["hardware"])
     if plan_mesh.hardware is None:
@@ -285,7 +290,9 @@ def _apply_timing_defaults(
     framework = assumed_framework(options["framework"], plan_mesh.hardware, parsed_mesh, model)
     if arguments["strategy"] is None and arguments["rules"] is None:
         zero_stage = framework.zero if is_training else 0
-        arguments["strategy"] = strategy_of_mesh(parsed_mesh, zero_stage)
+        chip = parse_hardware(plan_mesh.hardware)
+        is_wide = shards_whole_experts(chip, parsed_mesh, model.architecture)
+        arguments["strategy"] = strategy_of_mesh(parsed_mesh, zero_stage, has_wide_experts=is_wide)
     if arguments["workload"] is None or not is_training or arguments["strategy"] is None:
         return
     chosen = {name: arguments[name] for name in ("strategy", "optimizer", "policy")}

@@ -152,12 +152,38 @@ class CandidateSearch:
         mesh = Mesh(axes)
         # A stage is a model with fewer layers, sharded over the other axes.
         model, inside = self._stage_model(sizes), _mesh_inside_stage(sizes)
-        parts = _used_parts(sizes)
+        for parts in self._part_variants(sizes):
+            yield from self._list_variants(sizes, mesh, model, inside, parts)
+
+    def _part_variants(self, sizes: Mapping[str, int]) -> Iterator[list[str]]:
+        """Yield the parts of a strategy that use every axis: with experts in two ways.
+
+        With a tensor axis each expert is sharded over it, or the experts are, each as a whole, as
+        with Megatron's and torchtitan's expert tensor size of 1. Recipes for TPUs have no such.
+        """
+        parts, arch = _used_parts(sizes), self.model.architecture
+        yield parts
+        n_tensor, n_expert = sizes.get("tensor", 1), sizes.get("expert", 1)
+        if arch is None or not arch.experts or min(n_tensor, n_expert) == 1:
+            return
+        if self.hardware.network == "switch" and arch.experts % (n_expert * n_tensor) == 0:
+            yield [*(part for part in parts if part != "expert"), "wide-expert"]
+
+    def _list_variants(
+        self,
+        sizes: Mapping[str, int],
+        mesh: Mesh,
+        model: Model,
+        inside: Mesh,
+        parts: Sequence[str],
+    ) -> Iterator[Candidate]:
+        """Yield the candidates of one mesh with these parts of a strategy."""
+        axes = tuple(mesh.shape.items())
         zero_stages = self.zero_stages if sizes.get("data", 1) > 1 else (0,)
         # Placed once for the highest ZeRO stage: `count_bytes` leaves out what lower stages do not
         # shard, so thousands of placements are saved.
         sharded = tuple(shard_model(model, make_strategy(parts, max(zero_stages)), inside))
-        if unused := _unused_part(parts, sharded):
+        if unused := _unused_part(_used_parts(sizes), sharded):
             rejection = MeshRejection(
                 before=f"{unused}=", size=sizes[unused], after=" divides no tensor of the model"
             )
@@ -170,7 +196,9 @@ class CandidateSearch:
             work = ShardedWork(mesh=mesh, products=products, weights=weights)
             stored = self.weights.step_weights(sharded, inside, weights)
             for remat in self.remat_policies:
-                yield self._make_candidate(mesh, _strategy_of(sizes, zero), remat, work, stored)
+                yield self._make_candidate(
+                    mesh, _strategy_of(parts, sizes, zero), remat, work, stored
+                )
 
     def reject_mesh(self, sizes: Mapping[str, int]) -> tuple[LossKind, MeshRejection] | None:
         """Return why a mesh does not divide the model or the batch."""
@@ -371,8 +399,7 @@ def _is_faster(candidate: Candidate, other: Candidate) -> bool:
     return candidate.step.expected < other.step.expected
 
 
-def _strategy_of(sizes: Mapping[str, int], zero: int) -> Strategy:
-    parts = _used_parts(sizes)
+def _strategy_of(parts: Sequence[str], sizes: Mapping[str, int], zero: int) -> Strategy:
     return make_strategy((*parts, "pipeline") if sizes.get("stage", 1) > 1 else parts, zero)
 
 

@@ -123,7 +123,7 @@ class TensorSharder:
 
     def _candidate_dims(self, part: str) -> Iterator[int]:
         """Yield the dimensions that a part may shard, the preferred first."""
-        if part == "expert":
+        if part in ("expert", "wide-expert"):
             yield from self._dims_with("experts")
         elif part == "pipeline":
             yield from self._dims_with("layers")

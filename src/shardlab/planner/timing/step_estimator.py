@@ -85,6 +85,11 @@ class ShardedWork:
     weights: Weights
     stored: StepWeights | None = None  # the sums of `weights`, with what a step gathers
 
+    @property
+    def has_wide_experts(self) -> bool:
+        """Whether tensor axes shard the experts of a layer, and not each of them."""
+        return any(product.n_token_shards > 1 for product in self.products)
+
 
 @dataclass(kw_only=True)
 class StepEstimator:
@@ -150,7 +155,10 @@ class StepEstimator:
         )
         timer = replace(self.operation_timer, framework=framework)
         operations = tuple(timer.time(item) for item in (*forward.layers, *forward.head))
-        collectives = tuple(prefill_collectives(arch, work.mesh, workload))
+        is_wide = work.has_wide_experts
+        collectives = tuple(
+            prefill_collectives(arch, work.mesh, workload, has_wide_experts=is_wide)
+        )
         times = self.timer.fastest_placement(self._rank_order(work.mesh), collectives)[1]
         n_devices = work.mesh.n_devices
         flops = sum(operation.flops * operation.count for operation in operations) * n_devices
@@ -229,10 +237,13 @@ class StepEstimator:
                     self.schedule,
                     self.operation_timer.figure("exposed_share", default=1.0),
                     self.framework_for(work.mesh).gathered_bits(self.dtype),
-                    self._expert_nodes(work.mesh),
+                    self._expert_nodes(work),
+                    work.has_wide_experts,
                 )
                 if self.is_training
-                else decoding_collectives(arch, work.mesh, workload)
+                else decoding_collectives(
+                    arch, work.mesh, workload, has_wide_experts=work.has_wide_experts
+                )
             )
             mesh_sizes = self._rank_order(work.mesh)
             cache[key] = self.timer.time_collectives(mesh_sizes, tuple(collectives))
@@ -249,12 +260,15 @@ class StepEstimator:
             return error
         return max(error, figure("expert_time_error", default=_EXPERT_ERROR))
 
-    def _expert_nodes(self, mesh: Mesh) -> int:
+    def _expert_nodes(self, work: ShardedWork) -> int:
         """Return the nodes that an expert group spans; on a torus there are no nodes."""
-        hardware, axes = self.timer.hardware, mesh_axis_roles(mesh).get("expert", ())
+        hardware, roles = self.timer.hardware, mesh_axis_roles(work.mesh)
+        axes = roles.get("expert", ())
+        if work.has_wide_experts:
+            axes = (*axes, *roles.get("tensor", ()))
         if hardware.network != "switch" or not axes:
             return 1
-        return spans_of(self._rank_order(mesh), axes, hardware.domain).n_nodes
+        return spans_of(self._rank_order(work.mesh), axes, hardware.domain).n_nodes
 
     def _rank_order(self, mesh: Mesh) -> MeshSizes:
         """Return the mesh axes in the order of ranks, outermost first."""

@@ -13,9 +13,8 @@ once, as with Megatron's `--micro-batch-size 1`. Remat is that of the framework:
 not fit into the memory of a device cannot have run: then the batch is divided into microbatches,
 and if that is not enough layers are recomputed in full, as for long sequences:
 
->>> estimator, work = step_estimator("llama3-8b", "data=1,context=8", hardware="h100-96gb",
-...                                  strategy="data-parallel", framework="torchtitan")
->>> with_timing_defaults(Workload(batch=1, sequence=262144), estimator, work).remat
+>>> estimator, work = step_estimator("llama3-8b", "fsdp=2,context=4", hardware="h100")
+>>> with_timing_defaults(Workload(batch=2, sequence=131072), estimator, work).remat
 'full'
 """
 
@@ -65,6 +64,21 @@ def mesh_framework(
 
 def _is_gpt(arch: Architecture | None) -> bool:
     return arch is not None and not arch.gated and not arch.experts and arch.kv_heads == arch.heads
+
+
+def shards_whole_experts(hardware: Hardware, mesh: Mesh, arch: Architecture | None) -> bool:
+    """Return whether experts are assumed to be sharded over tensor axes too, each as a whole.
+
+    NVIDIA's recipes and torchtitan have an expert tensor size of 1; on TPUs, MaxText shards each
+    expert over tensor axes.
+    """
+    shards = {
+        role: prod(mesh.shape[name] for name in mesh_axis_roles(mesh).get(role, ()))
+        for role in ("expert", "tensor")
+    }
+    if arch is None or not arch.experts or hardware.network != "switch":
+        return False
+    return min(shards.values()) > 1 and arch.experts % prod(shards.values()) == 0
 
 
 def with_timing_defaults(
