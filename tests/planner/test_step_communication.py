@@ -160,14 +160,18 @@ def test_tokens_at_their_experts_are_gathered_over_tensor_axes_once_per_expert()
 def test_wide_experts_exchange_tokens_over_tensor_axes_and_gather_none():
     model = load_model("mixtral-8x7b")
     work = Workload(batch=64, sequence=128, remat="none")
-    calls = collectives(model, "expert=2,tensor=4", "wide-expert+tensor", work)
+    calls = list(
+        training_collectives(
+            model.architecture, {}, parse_mesh("expert=2,tensor=4"), work, has_wide_experts=True
+        )
+    )
     array = 64 * 128 // 2 * 4096 * 2
     # attention only: the tokens of the experts go from each device of a tensor axis by themselves
-    assert calls[("activations", ("tensor",))][0] == ("all_gather", array, 2 * 32)
-    assert calls[("tokens to their experts and back", ("expert", "tensor"))] == [
-        ("all_to_all", 2 * array // 4, 2 * 2 * 32)
+    assert [(call.op, call.axes, call.payload_bytes, call.count) for call in calls] == [
+        ("all_gather", ("tensor",), array // 4, 2 * 32),
+        ("psum_scatter", ("tensor",), array, 2 * 32),
+        ("all_to_all", ("expert", "tensor"), 2 * array // 4, 2 * 2 * 32),
     ]
-    assert not [payload for payload, _ in calls if payload == "tokens at their experts"]
 
 
 def test_decoding_sends_activations_of_one_token_per_sequence():

@@ -45,6 +45,7 @@ class Framework:
     step_overhead: float = 0.0  # seconds of the host that no operation hides
     schedule: str = "interleaved"  # of pipeline stages, by default
     zero: int = 0  # stage over data axes, by default
+    flat_states: bool = False
     flash: bool = True
     dropout: bool = False
     only_generation: int | None = None

@@ -32,6 +32,7 @@ from shardlab.planner.rules.matching import ShardedGroup
 from shardlab.planner.strategies.strategy import Strategy, make_strategy, shard_model
 from shardlab.planner.timing.step_estimator import ShardedWork, StepEstimator
 from shardlab.planner.timing.step_flops import is_expert
+from shardlab.planner.timing.timing_defaults import with_attention_defaults
 from shardlab.planner.timing.weight_bytes import WeightCounter
 from shardlab.planner.timing.weight_matmuls import weight_matmuls
 from shardlab.sharding.factors import count_factorizations, divisors, factorizations
@@ -62,7 +63,9 @@ class CandidateSearch:
     _token_memories: dict[object, tuple[TokenMemory, WorkloadShards]] = field(default_factory=dict)
     _caches: dict[object, int] = field(default_factory=dict)
     _stage_models: dict[int, Model] = field(default_factory=dict)
-    _divided_workloads: dict[tuple[int, str], tuple[Workload, ...]] = field(default_factory=dict)
+    _divided_workloads: dict[tuple[int, str, bool], tuple[Workload, ...]] = field(
+        default_factory=dict
+    )
 
     @property
     def is_training(self) -> bool:
@@ -124,8 +127,9 @@ class CandidateSearch:
             return False
         mesh, inside = Mesh(_mesh_sizes(sizes)), _mesh_inside_stage(sizes)
         parts = _used_parts(sizes)
-        zero = max(self.zero_stages) if sizes.get("data", 1) > 1 else 0
-        strategy = make_strategy(parts, zero)
+        zero = max(self.zero_stages) if _has_replicas(sizes) else 0
+        is_flat = self.estimator.framework_for(mesh).flat_states
+        strategy = replace(make_strategy(parts, zero), flat_states=is_flat)
         sharded = tuple(shard_model(self._stage_model(sizes), strategy, inside))
         counted = self.weights.count_bytes(sharded, inside, zero)
         weights = self.weights.step_weights(sharded, inside, counted)
@@ -179,10 +183,12 @@ class CandidateSearch:
     ) -> Iterator[Candidate]:
         """Yield the candidates of one mesh with these parts of a strategy."""
         axes = tuple(mesh.shape.items())
-        zero_stages = self.zero_stages if sizes.get("data", 1) > 1 else (0,)
+        zero_stages = self.zero_stages if _has_replicas(sizes) else (0,)
         # Placed once for the highest ZeRO stage: `count_bytes` leaves out what lower stages do not
         # shard, so thousands of placements are saved.
-        sharded = tuple(shard_model(model, make_strategy(parts, max(zero_stages)), inside))
+        strategy = make_strategy(parts, max(zero_stages))
+        is_flat = self.estimator.framework_for(mesh).flat_states
+        sharded = tuple(shard_model(model, replace(strategy, flat_states=is_flat), inside))
         if unused := _unused_part(_used_parts(sizes), sharded):
             rejection = MeshRejection(
                 before=f"{unused}=", size=sizes[unused], after=" divides no tensor of the model"
@@ -327,9 +333,11 @@ class CandidateSearch:
         """Return the workload in ever more microbatches, unless their size was given."""
         if self.workload is None:
             return (None,)
-        key = prod(mesh.shape.get(name, 1) for name in _BATCH_AXES), remat
+        workload = with_attention_defaults(self.workload, self.estimator.framework_for(mesh))
+        n_shards = prod(mesh.shape.get(name, 1) for name in _BATCH_AXES)
+        key = n_shards, remat, workload.flash
         if key not in self._divided_workloads:
-            variants = self._divide_workload(replace(self.workload, remat=remat), key[0])
+            variants = self._divide_workload(replace(workload, remat=remat), key[0])
             self._divided_workloads[key] = tuple(variants)
         return self._divided_workloads[key]
 
@@ -411,6 +419,15 @@ def _rejected_candidate(
     mesh: MeshSizes, loss_kind: LossKind, rejection: MeshRejection
 ) -> Candidate:
     return Candidate(mesh=mesh, loss_kind=loss_kind, reason=str(rejection), rejection=rejection)
+
+
+def _has_replicas(sizes: Mapping[str, int]) -> bool:
+    """Return whether ZeRO has something to shard: devices with other tokens and the same weights.
+
+    With fsdp these are the devices of a data axis; fsdp also shards over expert and context axes.
+    """
+    axes = ("data",) if sizes.get("fsdp", 1) > 1 else ("data", "expert", "context")
+    return any(sizes.get(name, 1) > 1 for name in axes)
 
 
 def _used_parts(sizes: Mapping[str, int]) -> list[str]:

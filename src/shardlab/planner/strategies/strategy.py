@@ -86,6 +86,9 @@ class Strategy:
     name: str
     parts: tuple[str, ...]
     zero_stage: int = 0
+    # ZeRO shards one flat buffer, as Megatron's distributed optimizer does and DeepSpeed: every
+    # device gets its share whatever the shapes are. Otherwise a dimension has to be divisible.
+    flat_states: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -180,7 +183,7 @@ def shard_model(model: Model, strategy: Strategy, mesh: Mesh) -> Iterator[Sharde
             declined=tuple(sharder.skipped),
         )
         if strategy.zero_stage:
-            sharded = _with_zero(sharded, sharder, strategy.zero_stage, axes_by_part["zero"])
+            sharded = _with_zero(sharded, sharder, strategy, axes_by_part["zero"])
         yield sharded
 
 
@@ -204,15 +207,16 @@ def shard_optimizer_states(
     for sharded in sharded_groups:
         if strategy.zero_stage:
             sharder = TensorSharder(sharded.group, mesh, None, sharded.spec)
-            yield _with_zero(sharded, sharder, strategy.zero_stage, axes_by_part["zero"])
+            yield _with_zero(sharded, sharder, strategy, axes_by_part["zero"])
         else:
             yield sharded
 
 
 def _with_zero(
-    sharded: ShardedGroup, sharder: TensorSharder, stage: int, names: tuple[str, ...]
+    sharded: ShardedGroup, sharder: TensorSharder, strategy: Strategy, names: tuple[str, ...]
 ) -> ShardedGroup:
-    sharder.shard_for_part("zero", names)
+    stage = strategy.zero_stage
+    sharder.shard_for_part("zero", names, pads=strategy.flat_states)
     if sharder.spec == sharded.spec:
         return replace(sharded, declined=tuple(sharder.skipped))
     return replace(

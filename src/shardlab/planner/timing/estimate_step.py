@@ -104,9 +104,11 @@ def step_estimator(
         framework=parse_framework(framework),
         dtype=parse_precision(precision),
     )
-    work = shard_work(
-        loaded, arch, parse_mesh(mesh), parse_strategy(strategy), parsed_optimizer, dtype_policy
+    parsed_mesh = parse_mesh(mesh)
+    parsed_strategy = replace(
+        parse_strategy(strategy), flat_states=estimator.framework_for(parsed_mesh).flat_states
     )
+    work = shard_work(loaded, arch, parsed_mesh, parsed_strategy, parsed_optimizer, dtype_policy)
     return estimator, work
 
 
