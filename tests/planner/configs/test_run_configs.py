@@ -453,3 +453,19 @@ def test_any_content_is_a_configuration_or_an_error_of_ours(tmp_path_factory, na
     file.write_text(text, "utf-8", errors="replace")
     with contextlib.suppress(LabError):  # any other exception fails the test
         load_run_config(file, ConfigOptions(n_devices=8))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "right", "wrong"),
+    [
+        ("run.yml", MAXTEXT, "ici_fsdp_parallelism", "ici_fdsp_parallelism"),
+        ("run.yml", MAXTEXT, "max_target_length", "max_target_lenght"),
+        ("flags.txt", MEGATRON_MIXTURE, "--num-experts", "--num-expert"),
+        ("train.toml", TORCHTITAN, "tensor_parallel_degree", "tensor_paralel_degree"),
+    ],
+)
+def test_a_misspelled_setting_is_an_error_and_not_ignored(tmp_path, name, text, right, wrong):
+    assert right in text
+    with pytest.raises(InvalidRunConfig, match="is not a setting") as caught:
+        load(tmp_path, name, text.replace(right, wrong), n_devices=256)
+    assert right in caught.value.fix

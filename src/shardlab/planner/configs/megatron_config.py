@@ -113,7 +113,7 @@ def parse_megatron(
     notes = [note for note in (split.note, *remat_notes) if note]
     if arguments.has_conditions:
         notes.append("The script has conditions: flags of every branch were read, the last counts.")
-    return RunConfig(
+    run = RunConfig(
         format=FORMAT,
         source=where,
         model=model,
@@ -135,6 +135,8 @@ def parse_megatron(
         settings_ignored=settings.ignored,
         notes=tuple(notes),
     )
+    settings.check_spelling()
+    return run
 
 
 def _check_is_megatron(arguments: Arguments, where: str) -> None:

@@ -94,7 +94,7 @@ def parse_torchtitan(data: Mapping[str, Any], where: str, options: ConfigOptions
     mesh = split.mesh
     batch, microbatch = _parse_batch(settings, mesh)
     remat, remat_notes = _parse_remat(settings)
-    return RunConfig(
+    run = RunConfig(
         format=FORMAT,
         source=where,
         model=model,
@@ -114,6 +114,8 @@ def parse_torchtitan(data: Mapping[str, Any], where: str, options: ConfigOptions
         settings_ignored=settings.ignored,
         notes=tuple(note for note in (split.note, *remat_notes) if note),
     )
+    settings.check_spelling()
+    return run
 
 
 def _flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
