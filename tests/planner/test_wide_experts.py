@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
-
 import pytest
 
 import shardlab
@@ -66,15 +64,23 @@ def test_the_products_of_all_devices_are_those_of_the_routed_tokens():
     assert work.has_wide_experts
 
 
-def test_advise_ranks_both_ways_to_shard_experts():
-    advice = shardlab.advise(QWEN, "h100", 16, batch=64, sequence=4096, mesh="expert=8,tensor=2")
-    assert advice.requested is not None
-    tried = {
+def test_advise_shards_whole_experts_on_gpus_as_recipes_do_there():
+    on_gpus = strategies_with_tensor_axis("h100")
+    assert {"wide-expert" in strategy for strategy in on_gpus} == {True}
+    on_tpus = strategies_with_tensor_axis("tpu-v5p")
+    assert {"wide-expert" in strategy for strategy in on_tpus} == {False}
+
+
+def strategies_with_tensor_axis(hardware: str) -> set[str]:
+    advice = shardlab.advise(QWEN, hardware, 16, batch=64, sequence=4096)
+    return {
         candidate.strategy
         for candidate in (*advice.ranked, *advice.others)
-        if prod(size for name, size in candidate.mesh if name in ("expert", "tensor")) > 2
+        if candidate.strategy and {"expert", "tensor"} <= dict(candidate.mesh).keys()
     }
-    assert any("wide-expert" in strategy for strategy in tried)
-    on_tpu = shardlab.advise(QWEN, "tpu-v5p", 16, batch=64, sequence=4096)
-    tpu_strategies = {candidate.strategy for candidate in (*on_tpu.ranked, *on_tpu.others)}
-    assert not any("wide-expert" in strategy for strategy in tpu_strategies)
+
+
+def test_a_mesh_of_experts_alone_is_replicated_for_attention_and_has_zero():
+    advice = shardlab.advise(QWEN, "h100", 16, batch=64, sequence=4096, mesh="expert=16")
+    assert advice.requested is not None
+    assert advice.requested.zero == 1

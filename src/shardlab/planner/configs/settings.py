@@ -54,14 +54,14 @@ class Settings:
         A misspelled mesh axis would otherwise be a plan for another mesh. Most settings do not
         concern a plan, so only a slip of one letter or two in a long name counts as misspelled.
 
-        >>> settings = Settings({"tensor_paralel_degree": 8}, "train.toml")
-        >>> _ = settings.size("tensor_parallel_degree", 1)
+        >>> settings = Settings({"tensor_paralel": 8}, "train.toml")
+        >>> _ = settings.size("tensor_parallel", 1)
         >>> settings.check_spelling()
         Traceback (most recent call last):
             ...
-        shardlab.errors.InvalidRunConfig: [plan.invalid_config] 'tensor_paralel_degree' is not a setting.
+        shardlab.errors.InvalidRunConfig: [plan.invalid_config] 'tensor_paralel' is not a setting.
           where: train.toml
-          try:   Did you mean 'tensor_parallel_degree'?
+          try:   Did you mean 'tensor_parallel'?
         """
         absent = sorted(name for name in self._known if name not in self.values)
         for name in self.ignored:

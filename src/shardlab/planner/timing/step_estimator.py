@@ -103,6 +103,7 @@ class StepEstimator:
     schedule: PipelineSchedule = ONE_F_ONE_B
     dtype: str = "bf16"  # of the products with weights
     _operations: dict[object, _TimedOperations] = field(default_factory=dict)
+    _frameworks: dict[MeshSizes, Framework] = field(default_factory=dict)
     # the collectives for the weights that were counted last
     _collectives: tuple[Weights, dict[object, CollectiveTimes]] | None = None
 
@@ -216,7 +217,11 @@ class StepEstimator:
             return SERVING
         if self.framework is not None:
             return self.framework
-        return mesh_framework(self.timer.hardware, mesh, self.model.architecture)
+        sizes = tuple(mesh.shape.items())
+        if sizes not in self._frameworks:
+            framework = mesh_framework(self.timer.hardware, mesh, self.model.architecture)
+            self._frameworks[sizes] = framework
+        return self._frameworks[sizes]
 
     def _time_collectives(
         self, arch: Architecture, work: ShardedWork, workload: Workload
