@@ -50,7 +50,7 @@ fitted to those of the split *fit*, and eleven of both splits had been seen befo
 {totals}
 
 *Typed in*: only model, hardware, batch, sequence, mesh and precision are known; software, remat
-policy, microbatches, pipeline schedule and flash attention are the defaults of `plan --time`, with a
+policy, microbatches, schedule and flash attention are the defaults of `plan --time`, with a
 wider range. These defaults were chosen with the typed-in residuals of both splits in view.
 
 Goals: a mean error of at most 8 % and a worst of at most 20 % on held-out runs, at most 5 % on
@@ -66,8 +66,7 @@ of held-out runs. Held-out runs with an error above 20 %: {misses}.
 - **Mixtures of experts** have a range of their own (`expert_time_error`). On GPUs the dispatcher
   decides: the same Qwen3 30B on H100 takes twice as long without token drop. gpt-oss on TPU 7x and
   Llama 4 Maverick on v5p are predicted at about 70 % of their measured time. Three runs of Qwen3
-  235B with an expert tensor size of 1 (`wide-expert`) came last, all of them held out: nothing was
-  fitted or changed after their first evaluation.
+  235B with an expert tensor size of 1 (`wide-expert`) came last, all of them held out.
 - **Power limits.** The row h100-96gb is the H100 at 500 W of torchtitan's benchmark pages. The same
   runs typed in as h100 are predicted 5 to 10 % too fast.
 - **Host offload** of saved activations is assumed to overlap with compute.
