@@ -25,7 +25,6 @@ RUNS_FILE = Path(__file__).parent / "data" / "published_runs.json"
 DECODE_FILE = Path(__file__).parent / "data" / "decode_points.json"
 _MEAN_GOAL, _WORST_GOAL = 0.08, 0.20
 _COVERAGE_GOAL = 0.9
-_SCHEDULE = "interleaved"  # the default of `shardlab plan`
 # Korthikanti et al. 2022, table 5: the points Calculon is validated on
 CALCULON_GROUP = "megatron/2022"
 
@@ -51,6 +50,7 @@ class PublishedRun:
     framework: str = ""
     without: tuple[str, ...] = ()  # of flash attention and sequence parallelism
     saves: tuple[str, ...] = ()  # arrays saved by name, on the device or the host
+    wide_experts: bool = False  # sharded over tensor axes too, each as a whole
     excluded: str = ""  # why the run is not comparable, according to its source
 
 
@@ -179,21 +179,38 @@ def prepare_run(run: PublishedRun, architecture: Any) -> Callable[..., float]:
     return estimate
 
 
-def as_typed(run: PublishedRun) -> PublishedRun:
+def as_typed(run: PublishedRun, architecture: Any) -> PublishedRun:
     """Return the run as it is typed in without its details.
 
     Known are model, hardware, batch, sequence, mesh and precision. Software, remat, microbatches
     and the pipeline schedule are the defaults of `plan --time`.
     """
     from shardlab.hardware.chips import parse_hardware
-    from shardlab.planner.timing.timing_defaults import mesh_framework, with_timing_defaults
+    from shardlab.planner.timing.timing_defaults import shards_whole_experts, with_timing_defaults
     from shardlab.sharding.mesh import parse_mesh
 
-    mesh = parse_mesh(run.mesh)
-    framework = mesh_framework(parse_hardware(run.hardware), mesh)
-    plain = replace(run, microbatch=None, without=(), saves=(), framework="", schedule=_SCHEDULE)
-    workload = with_timing_defaults(_workload(plain), mesh, framework, is_remat_given=False)
-    return replace(plain, remat=workload.remat, microbatch=workload.microbatch)
+    is_wide = shards_whole_experts(parse_hardware(run.hardware), parse_mesh(run.mesh), architecture)
+    plain = replace(
+        run,
+        microbatch=None,
+        without=(),
+        saves=(),
+        framework="",
+        schedule="1f1b",
+        wide_experts=is_wide,
+    )
+    estimator, work = _estimator(plain, architecture)
+    zero = estimator.framework_for(work.mesh).zero
+    if zero:  # what does not fit without it may fit with it
+        estimator, work = _estimator(plain, architecture, zero)
+    workload = with_timing_defaults(_workload(plain), estimator, work)
+    return replace(
+        plain,
+        remat=workload.remat,
+        microbatch=workload.microbatch,
+        schedule=str(workload.schedule),
+        without=() if workload.flash else ("flash",),
+    )
 
 
 def estimate_run(run: PublishedRun, architecture: Any) -> RunEstimate:
@@ -217,17 +234,23 @@ def _workload(run: PublishedRun) -> Any:
     )
 
 
-def _estimator(run: PublishedRun, architecture: Any) -> Any:
+def _estimator(run: PublishedRun, architecture: Any, zero_stage: int = 0) -> Any:
     from shardlab.planner.models.transformer import transformer_model
+    from shardlab.planner.strategies.strategy import strategy_name
     from shardlab.planner.timing.estimate_step import step_estimator
 
     parts = [axis.split("=")[0] for axis in run.mesh.split(",")]
-    strategy = "+".join(part for part in parts if part in ("fsdp", "expert", "tensor"))
+    used = [part for part in parts if part in ("fsdp", "expert", "tensor")]
+    if run.wide_experts:
+        used = [*(part for part in used if part != "expert"), "wide-expert"]
+    strategy = strategy_name(used)
+    if zero_stage and {"data", "fsdp", "expert"} & set(parts):
+        strategy = f"{strategy}+zero{zero_stage}"
     return step_estimator(
         transformer_model(run.model, architecture, small_tensors=_small_tensors().get(run.model)),
         run.mesh,
         hardware=run.hardware,
-        strategy=strategy or "data-parallel",
+        strategy=strategy,
         schedule=run.schedule,
         precision=run.precision,
         framework=run.framework or None,
@@ -239,7 +262,10 @@ def estimate_runs() -> tuple[list[RunEstimate], list[RunEstimate]]:
     runs, architectures = load_runs()
     comparable = [run for run in runs if not run.excluded]
     complete = [estimate_run(run, architectures[run.model]) for run in comparable]
-    typed = [estimate_run(as_typed(run), architectures[run.model]) for run in comparable]
+    typed = [
+        estimate_run(as_typed(run, architectures[run.model]), architectures[run.model])
+        for run in comparable
+    ]
     return complete, typed
 
 

@@ -46,7 +46,7 @@ CHIP_FIGURES = (
 )
 FRAMEWORK_FIGURES = ("compute", "attention", "passes")
 # Rows whose figures are 1 by definition: those of their chips
-_REFERENCE_FRAMEWORKS = ("maxtext", "megatron")
+_REFERENCE_FRAMEWORKS = ("maxtext", "megatron", "megatron-2022")
 # Chips without a run of these: fitted together with the framework that ran there
 _SECOND_STAGE_FAMILIES = ("hopper-500w",)
 _STEPS = (1.15, 1.05, 1.015)  # factors by which a figure is moved, coarse to fine
@@ -66,8 +66,8 @@ class FittedRun:
 
     run: PublishedRun
     estimate: Any  # figures of the chip, framework figures -> seconds
+    architecture: Any
     weight: float = 1.0
-    is_mixture: bool = False  # of experts
     typed: Any = None  # the run without its details
 
     @property
@@ -79,7 +79,8 @@ class FittedRun:
 
         if self.run.framework:
             return self.run.framework
-        return mesh_framework(parse_hardware(self.run.hardware), parse_mesh(self.run.mesh)).name
+        hardware, mesh = parse_hardware(self.run.hardware), parse_mesh(self.run.mesh)
+        return mesh_framework(hardware, mesh, self.architecture).name
 
     @property
     def family(self) -> str:
@@ -159,12 +160,12 @@ def fitted_runs(runs: Iterable[PublishedRun], architectures: Mapping[str, Any]) 
 
 
 def _prepare(run: PublishedRun, architecture: Any) -> FittedRun:
-    typed = as_typed(run)
+    typed = as_typed(run, architecture)
     return FittedRun(
         run,
         prepare_run(run, architecture),
-        is_mixture=architecture.experts > 0,
-        typed=FittedRun(typed, prepare_run(typed, architecture)),
+        architecture,
+        typed=FittedRun(typed, prepare_run(typed, architecture), architecture),
     )
 
 
@@ -200,7 +201,7 @@ def ranges(fit: Fit) -> dict[Key, float]:
     for run in fit.runs:
         for name, trial in (("step_time_error", run), ("default_time_error", run.typed)):
             miss = abs(math.log(fit.seconds(trial, fit.values) / run.run.seconds))
-            name = "expert_time_error" if run.is_mixture else name
+            name = "expert_time_error" if run.architecture.experts else name
             misses.setdefault((run.family, name), []).append(math.expm1(miss))
     return {key: _quantile(values) for key, values in misses.items()}
 

@@ -159,9 +159,9 @@ The figures are those of XLA's buffer assignment. In the two steps that were com
 `memory_analysis().peak_memory_in_bytes` is 0.4 % and 0.6 % lower, and arguments plus its
 `temp_size_in_bytes` are 9 % and 10 % higher; the reason for the latter is unknown.
 
-Not counted: with pipeline stages PyTorch's FSDP stores the gathered parameters and the unsharded
-gradients of a stage until the last microbatch, so torchtitan's 405B run with stages is estimated
-far too low.
+With pipeline stages PyTorch's FSDP stores the gathered parameters and the unsharded gradients of a
+stage until the last microbatch. That term was added after the evaluation of torchtitan's 405B run
+(before: 0.23 of its peak); the rest of the difference is unknown.
 
 | hardware or software | split | steps | mean error | worst |
 |---|---|---|---|---|

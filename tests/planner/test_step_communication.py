@@ -157,6 +157,23 @@ def test_tokens_at_their_experts_are_gathered_over_tensor_axes_once_per_expert()
     assert calls[("tokens at their experts", ("tensor",))][0] == ("all_gather", 2 * array, 2 * 32)
 
 
+def test_wide_experts_exchange_tokens_over_tensor_axes_and_gather_none():
+    model = load_model("mixtral-8x7b")
+    work = Workload(batch=64, sequence=128, remat="none")
+    calls = list(
+        training_collectives(
+            model.architecture, {}, parse_mesh("expert=2,tensor=4"), work, has_wide_experts=True
+        )
+    )
+    array = 64 * 128 // 2 * 4096 * 2
+    # attention only: the tokens of the experts go from each device of a tensor axis by themselves
+    assert [(call.op, call.axes, call.payload_bytes, call.count) for call in calls] == [
+        ("all_gather", ("tensor",), array // 4, 2 * 32),
+        ("psum_scatter", ("tensor",), array, 2 * 32),
+        ("all_to_all", ("expert", "tensor"), 2 * array // 4, 2 * 2 * 32),
+    ]
+
+
 def test_decoding_sends_activations_of_one_token_per_sequence():
     model = load_model("llama3-70b")
     mesh = parse_mesh("data=2,tensor=8")

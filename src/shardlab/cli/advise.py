@@ -170,7 +170,7 @@ def _compute_advice(model: str | Model, options: dict[str, Any]) -> Advice:
         remat=options["remat"] or None,
         context=options["context"],
         pipeline=options["pipeline"],
-        schedule=options["schedule"],
+        schedule=options["schedule"] or "interleaved",
         framework=options["framework"],
         precision=options["precision"],
         mesh=options["mesh"],

@@ -26,6 +26,7 @@ STRATEGIES = (
     "fsdp",
     "tensor",
     "expert",
+    "wide-expert",
     "pipeline",
     "data-parallel",
     "zero1",

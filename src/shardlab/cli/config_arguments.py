@@ -114,12 +114,6 @@ def check_config(applied: AppliedConfig, model: Model) -> AppliedConfig:
     from shardlab.planner.configs.keras_layouts import check_layouts
 
     problems: list[str] = []
-    n_stages = 1 if applied.run.mesh is None else applied.run.mesh.shape.get("stage", 1)
-    if (arch := model.architecture) is not None and arch.layers % n_stages:
-        problems.append(
-            f"{arch.layers} layers are not a multiple of {n_stages} stages: a plan stores them on "
-            "every stage. `shardlab advise` counts stages of different depth."
-        )
     if applied.run.rules is not None:
         problems += check_layouts(applied.run.rules, model)
     return replace(applied, problems=tuple(problems))

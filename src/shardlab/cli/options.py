@@ -87,16 +87,15 @@ timing_options = add_options(
     click.option(
         "--framework",
         metavar="NAME",
-        help="Software whose efficiency is assumed: maxtext, megatron, torchtitan, pytorch-eager "
-        "or xla-gpu.  [default: maxtext on TPUs; on GPUs torchtitan for an fsdp axis, else "
-        "megatron]",
+        help="Software whose efficiency is assumed: maxtext, megatron, megatron-2022, torchtitan, "
+        "pytorch-eager or xla-gpu.  [default: maxtext on TPUs; on GPUs torchtitan for an fsdp "
+        "axis, else megatron; of GPT models on A100 megatron-2022]",
     ),
     click.option(
         "--schedule",
         metavar="NAME",
-        default="interleaved",
-        show_default=True,
-        help="Pipeline schedule: 1f1b, interleaved:5 (5 groups of layers a stage), zero-bubble.",
+        help="Pipeline schedule: 1f1b, interleaved:5 (5 groups of layers a stage), zero-bubble.  "
+        "[default: interleaved; 1f1b with PyTorch]",
     ),
 )
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Do not show progress.")

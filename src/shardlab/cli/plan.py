@@ -220,6 +220,7 @@ def command(model: str | None, **options: Any) -> None:
     from shardlab.cli.outputs import check_destinations
     from shardlab.cli.plan_arguments import parse_plan_arguments
     from shardlab.planner.make_plan import plan
+    from shardlab.planner.models.architecture import with_architecture
     from shardlab.planner.snapshots.golden_file import load_golden
 
     config = apply_plan_config(model, options)
@@ -234,7 +235,8 @@ def command(model: str | None, **options: Any) -> None:
     golden = None if options["compare"] is None else load_golden(options["compare"])
     loaded_model, mesh, arguments = parse_plan_arguments(model_source, options)
     if options["is_timed"]:
-        _apply_timing_defaults(mesh, arguments, options)
+        loaded_model = with_architecture(loaded_model, options["architecture"])
+        _apply_timing_defaults(loaded_model, mesh, arguments, options)
     result = plan(loaded_model, mesh, **arguments)
     if config is not None:
         config = check_config(config, loaded_model)
@@ -265,30 +267,50 @@ _FILES = {
 }
 
 
-def _apply_timing_defaults(mesh: str, arguments: dict[str, Any], options: dict[str, Any]) -> None:
-    """Fill strategy, remat and microbatch where nothing is said, before memory is counted."""
+def _apply_timing_defaults(
+    model: Model, mesh: str, arguments: dict[str, Any], options: dict[str, Any]
+) -> None:
+    """Fill strategy, remat, microbatch and schedule where nothing is said, for memory too."""
     from shardlab.hardware.chips import parse_hardware
-    from shardlab.hardware.frameworks import parse_framework
     from shardlab.planner.configs.run_config import strategy_of_mesh
     from shardlab.planner.memory.optimizer import parse_optimizer
     from shardlab.planner.plan_mesh import parse_plan_mesh
-    from shardlab.planner.timing.timing_defaults import mesh_framework, with_timing_defaults
+    from shardlab.planner.timing.estimate_step import step_estimator
+    from shardlab.planner.timing.timing_defaults import (
+        assumed_framework,
+        shards_whole_experts,
+        with_timing_defaults,
+    )
 
     plan_mesh = parse_plan_mesh(mesh, arguments.get("n_devices"), arguments["hardware"])
     if plan_mesh.hardware is None:
         return  # the estimate reports that the chip is missing
-    chip, parsed_mesh = parse_hardware(plan_mesh.hardware), plan_mesh.mesh
-    if arguments["strategy"] is None and arguments["rules"] is None:
-        arguments["strategy"] = strategy_of_mesh(parsed_mesh)
+    parsed_mesh = plan_mesh.mesh
     is_training = parse_optimizer(arguments["optimizer"]).is_training
-    if arguments["workload"] is not None and is_training:
-        framework = parse_framework(options["framework"]) or mesh_framework(chip, parsed_mesh)
-        arguments["workload"] = with_timing_defaults(
-            arguments["workload"],
-            parsed_mesh,
-            framework,
-            is_remat_given=options["remat"] is not None,
-        )
+    framework = assumed_framework(options["framework"], plan_mesh.hardware, parsed_mesh, model)
+    if arguments["strategy"] is None and arguments["rules"] is None:
+        zero_stage = framework.zero if is_training else 0
+        chip = parse_hardware(plan_mesh.hardware)
+        is_wide = shards_whole_experts(chip, parsed_mesh, model.architecture)
+        arguments["strategy"] = strategy_of_mesh(parsed_mesh, zero_stage, has_wide_experts=is_wide)
+    if arguments["workload"] is None or not is_training or arguments["strategy"] is None:
+        return
+    chosen = {name: arguments[name] for name in ("strategy", "optimizer", "policy")}
+    estimator, work = step_estimator(
+        model,
+        parsed_mesh,
+        hardware=plan_mesh.hardware,
+        framework=options["framework"],
+        **chosen,
+    )
+    arguments["workload"] = with_timing_defaults(
+        arguments["workload"],
+        estimator,
+        work,
+        is_remat_given=options["remat"] is not None,
+        is_schedule_given=options["schedule"] is not None,
+    )
+    options["schedule"] = arguments["workload"].schedule
 
 
 def _estimate_times(
@@ -310,7 +332,7 @@ def _estimate_times(
         "strategy": arguments["strategy"],
         "optimizer": arguments["optimizer"],
         "policy": arguments["policy"],
-        "schedule": options["schedule"],
+        "schedule": options["schedule"] or "interleaved",
         "precision": options["precision"],
         "framework": options["framework"],
     }

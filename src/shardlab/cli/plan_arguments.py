@@ -152,7 +152,7 @@ def _parse_workload(options: dict[str, Any]) -> Workload | None:
         "loss_chunks": parse_whole_number("loss_chunks", options["loss_chunks"]),
         "flash": False if options["no_flash"] else None,
         "sequence_parallel": False if options["no_sequence_parallel"] else None,
-        "schedule": options["schedule"],
+        "schedule": options["schedule"] or "interleaved",
     }
     return Workload(
         batch=parse_whole_number("batch", batch),

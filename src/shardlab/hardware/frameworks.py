@@ -4,6 +4,8 @@
 >>> h100 = parse_hardware("h100")
 >>> default_framework(h100, ["data", "tensor"]).name, default_framework(h100, ["fsdp"]).name
 ('megatron', 'torchtitan')
+>>> default_framework(parse_hardware("a100"), ["data", "tensor"], is_gpt=True).name
+'megatron-2022'
 """
 
 from __future__ import annotations
@@ -41,6 +43,13 @@ class Framework:
     gathers_casts: bool = False
     orders_ranks: bool = False
     step_overhead: float = 0.0  # seconds of the host that no operation hides
+    schedule: str = "interleaved"  # of pipeline stages, by default
+    zero: int = 0  # stage over data axes, by default
+    flat_states: bool = False
+    flash: bool = True
+    dropout: bool = False
+    only_generation: int | None = None
+    only_gpt: bool = False
 
     def gathered_bits(self, dtype: str) -> int:
         """Return the bits of the operands that tensor axes gather before a product."""
@@ -80,11 +89,20 @@ def frameworks() -> dict[str, Framework]:
     return {name: Framework(name=name, **row) for name, row in table.items()}
 
 
-def default_framework(hardware: Hardware, mesh_axes: Collection[str]) -> Framework:
-    """Return the framework that runs on this kind of hardware usually, with such a mesh."""
+def default_framework(
+    hardware: Hardware, mesh_axes: Collection[str], *, is_gpt: bool = False
+) -> Framework:
+    """Return the framework that runs on this kind of hardware usually, with such a mesh.
+
+    `is_gpt`: the model is one like GPT-3, without gated MLPs and grouped heads.
+    """
     rows = [row for row in frameworks().values() if row.network == hardware.network]
-    selected = [row for row in rows if row.mesh in mesh_axes]
-    return selected[0] if selected else next(row for row in rows if not row.mesh)
+    if selected := [row for row in rows if row.mesh in mesh_axes]:
+        return selected[0]
+    for row in rows if is_gpt else ():
+        if row.only_gpt and row.only_generation == hardware.tensor_core_generation:
+            return row
+    return next(row for row in rows if not row.mesh)
 
 
 def parse_framework(framework: Any) -> Framework | None:

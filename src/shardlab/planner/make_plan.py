@@ -10,7 +10,7 @@ from typing import Any
 from shardlab.errors import InvalidType, UnknownOption, short_repr
 from shardlab.findings.finding import Finding
 from shardlab.hardware.chips import Hardware, parse_hardware
-from shardlab.hardware.frameworks import Framework, default_framework, parse_framework
+from shardlab.hardware.frameworks import Framework, parse_framework
 from shardlab.planner.findings.finding_limits import Limits, parse_limits
 from shardlab.planner.findings.mesh_usage import unused_axes
 from shardlab.planner.findings.plan_findings import plan_findings
@@ -56,6 +56,7 @@ from shardlab.planner.strategies.strategy import (
     shard_optimizer_states,
     stack_option_for,
 )
+from shardlab.planner.timing.timing_defaults import mesh_framework
 from shardlab.sharding.mesh import Mesh, mesh_text
 
 
@@ -203,6 +204,9 @@ def _place_tensors(request: PlanRequest, limits: Limits | None = None) -> _Place
     """Shard every tensor of the model; with limits the rules are linted too."""
     model, mesh, rules = request.model, request.mesh, request.rules
     strategy = request.strategy
+    framework = _framework(request)
+    if strategy is not None and framework is not None:
+        strategy = replace(strategy, flat_states=framework.flat_states)
     # ZeRO alone does not shard parameters: rules, or the model's own specs, do.
     is_zero_only = strategy is not None and strategy.zero_stage and not strategy.parts
     has_specs = not rules.is_empty or (is_zero_only and has_own_specs(model, mesh))
@@ -348,19 +352,17 @@ def _plan_items(
         gathered=gathered,
     )
     shards = workload_shards(working_mesh)
-    profile = memory_profile(_framework_name(request))
+    framework = _framework(request)
+    profile = memory_profile(None if framework is None else framework.name)
     workload = with_selective_saves(workload, profile)
     items = step_memory_items(model.architecture, shards, workload, weights, profile)
     return (*counters, *items)
 
 
-def _framework_name(request: PlanRequest) -> str | None:
-    if request.framework is not None:
-        return request.framework.name
-    if request.hardware is None:
-        return None
-    used_axes = [name for name, size in request.mesh.shape.items() if size > 1]
-    return default_framework(request.hardware, used_axes).name
+def _framework(request: PlanRequest) -> Framework | None:
+    if request.framework is not None or request.hardware is None:
+        return request.framework
+    return mesh_framework(request.hardware, request.mesh, request.model.architecture)
 
 
 def _without_states(row: PlanRow) -> PlanRow:

@@ -199,6 +199,28 @@ def test_expert_parallelism_wider_than_data_parallelism_is_noted(tmp_path):
     assert "counted as expert=16" in run.notes[0]
 
 
+@pytest.mark.parametrize(
+    ("flags", "n_devices", "mesh", "strategy"),
+    [
+        # experts of 2 tensor ranks each, the default; and whole experts, over tensor ranks too
+        ("", 128, "expert=16,stage=4,tensor=2", "expert+tensor+pipeline+zero1"),
+        (
+            "--expert-tensor-parallel-size 1",
+            128,
+            "data=2,expert=8,stage=4,tensor=2",
+            "wide-expert+tensor+pipeline+zero1",
+        ),
+        # a group of 16 does not fit on 8 data-parallel ranks without their tensor ranks
+        ("", 64, "expert=8,stage=4,tensor=2", "wide-expert+tensor+pipeline+zero1"),
+    ],
+)
+def test_megatron_expert_groups_may_span_tensor_ranks(tmp_path, flags, n_devices, mesh, strategy):
+    text = f"{MEGATRON_MIXTURE} --tensor-model-parallel-size 2 {flags}"
+    run = load(tmp_path, "flags.txt", text, n_devices=n_devices)
+    assert (run.mesh_text, run.strategy) == (mesh, strategy)
+    assert not [note for note in run.notes if "cannot be written" in note]
+
+
 def test_megatron_yaml_of_functional_tests(tmp_path):
     text = """
     ENV_VARS: {CUDA_DEVICE_MAX_CONNECTIONS: 1}
@@ -300,10 +322,15 @@ def test_torchtitan_experts_are_a_part_of_fsdp(tmp_path):
     )
     text = text.replace("context_parallel_degree = 1", "expert_parallel_degree = 8")
     run = load(tmp_path, "train.toml", text, n_devices=256)
-    assert (run.mesh_text, run.strategy) == (
-        "fsdp=4,expert=8,tensor=8",
-        "fsdp+expert+tensor",
+    # expert_tensor_parallel_degree is 1 by default: the tensor ranks are a part of the group
+    assert (run.mesh_text, run.strategy) == ("fsdp=32,tensor=8", "fsdp+wide-expert+tensor")
+    nested = text.replace(
+        "expert_parallel_degree = 8",
+        "expert_parallel_degree = 8\nexpert_tensor_parallel_degree = 8",
+        1,
     )
+    run = load(tmp_path, "train.toml", nested, n_devices=256)
+    assert (run.mesh_text, run.strategy) == ("fsdp=4,expert=8,tensor=8", "fsdp+expert+tensor")
 
 
 @pytest.mark.parametrize(
@@ -426,3 +453,19 @@ def test_any_content_is_a_configuration_or_an_error_of_ours(tmp_path_factory, na
     file.write_text(text, "utf-8", errors="replace")
     with contextlib.suppress(LabError):  # any other exception fails the test
         load_run_config(file, ConfigOptions(n_devices=8))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "right", "wrong"),
+    [
+        ("run.yml", MAXTEXT, "ici_fsdp_parallelism", "ici_fdsp_parallelism"),
+        ("run.yml", MAXTEXT, "max_target_length", "max_target_lenght"),
+        ("flags.txt", MEGATRON_MIXTURE, "--num-experts", "--num-expert"),
+        ("train.toml", TORCHTITAN, "tensor_parallel_degree", "tensor_paralel_degree"),
+    ],
+)
+def test_a_misspelled_setting_is_an_error_and_not_ignored(tmp_path, name, text, right, wrong):
+    assert right in text
+    with pytest.raises(InvalidRunConfig, match="is not a setting") as caught:
+        load(tmp_path, name, text.replace(right, wrong), n_devices=256)
+    assert right in caught.value.fix

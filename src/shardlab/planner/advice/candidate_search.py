@@ -6,7 +6,8 @@ data axis, the remat policy, and the number of microbatches: as few as fit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -32,6 +33,7 @@ from shardlab.planner.rules.matching import ShardedGroup
 from shardlab.planner.strategies.strategy import Strategy, make_strategy, shard_model
 from shardlab.planner.timing.step_estimator import ShardedWork, StepEstimator
 from shardlab.planner.timing.step_flops import is_expert
+from shardlab.planner.timing.timing_defaults import shards_whole_experts, with_attention_defaults
 from shardlab.planner.timing.weight_bytes import WeightCounter
 from shardlab.planner.timing.weight_matmuls import weight_matmuls
 from shardlab.sharding.factors import count_factorizations, divisors, factorizations
@@ -62,7 +64,9 @@ class CandidateSearch:
     _token_memories: dict[object, tuple[TokenMemory, WorkloadShards]] = field(default_factory=dict)
     _caches: dict[object, int] = field(default_factory=dict)
     _stage_models: dict[int, Model] = field(default_factory=dict)
-    _divided_workloads: dict[tuple[int, str], tuple[Workload, ...]] = field(default_factory=dict)
+    _divided_workloads: dict[tuple[int, str, bool], tuple[Workload, ...]] = field(
+        default_factory=dict
+    )
 
     @property
     def is_training(self) -> bool:
@@ -124,8 +128,9 @@ class CandidateSearch:
             return False
         mesh, inside = Mesh(_mesh_sizes(sizes)), _mesh_inside_stage(sizes)
         parts = _used_parts(sizes)
-        zero = max(self.zero_stages) if sizes.get("data", 1) > 1 else 0
-        strategy = make_strategy(parts, zero)
+        zero = max(_zero_stages(self.zero_stages, sizes))
+        is_flat = self.estimator.framework_for(mesh).flat_states
+        strategy = replace(make_strategy(parts, zero), flat_states=is_flat)
         sharded = tuple(shard_model(self._stage_model(sizes), strategy, inside))
         counted = self.weights.count_bytes(sharded, inside, zero)
         weights = self.weights.step_weights(sharded, inside, counted)
@@ -153,11 +158,15 @@ class CandidateSearch:
         # A stage is a model with fewer layers, sharded over the other axes.
         model, inside = self._stage_model(sizes), _mesh_inside_stage(sizes)
         parts = _used_parts(sizes)
-        zero_stages = self.zero_stages if sizes.get("data", 1) > 1 else (0,)
+        if shards_whole_experts(self.hardware, mesh, self.model.architecture):
+            parts = [*(part for part in parts if part != "expert"), "wide-expert"]
+        zero_stages = _zero_stages(self.zero_stages, sizes)
         # Placed once for the highest ZeRO stage: `count_bytes` leaves out what lower stages do not
         # shard, so thousands of placements are saved.
-        sharded = tuple(shard_model(model, make_strategy(parts, max(zero_stages)), inside))
-        if unused := _unused_part(parts, sharded):
+        strategy = make_strategy(parts, max(zero_stages))
+        is_flat = self.estimator.framework_for(mesh).flat_states
+        sharded = tuple(shard_model(model, replace(strategy, flat_states=is_flat), inside))
+        if unused := _unused_part(_used_parts(sizes), sharded):
             rejection = MeshRejection(
                 before=f"{unused}=", size=sizes[unused], after=" divides no tensor of the model"
             )
@@ -170,7 +179,9 @@ class CandidateSearch:
             work = ShardedWork(mesh=mesh, products=products, weights=weights)
             stored = self.weights.step_weights(sharded, inside, weights)
             for remat in self.remat_policies:
-                yield self._make_candidate(mesh, _strategy_of(sizes, zero), remat, work, stored)
+                yield self._make_candidate(
+                    mesh, _strategy_of(parts, sizes, zero), remat, work, stored
+                )
 
     def reject_mesh(self, sizes: Mapping[str, int]) -> tuple[LossKind, MeshRejection] | None:
         """Return why a mesh does not divide the model or the batch."""
@@ -213,26 +224,36 @@ class CandidateSearch:
             zero=strategy.zero_stage,
             remat=remat if self.is_training else "",
         )
-        # The first variant that fits by its estimate, but not with the margin of activations.
-        borderline: tuple[Candidate, Workload | None] | None = None
-        fastest: Candidate | None = None
+        variants = self._workload_variants(mesh, remat)
+
+        def with_memory(workload: Workload | None) -> Candidate:
+            return self._with_memory(candidate, stored, mesh, workload)
+
         # Fewest microbatches first: the first that fits is the fastest, unless stages wait for each
         # other.
-        for workload in self._workload_variants(mesh, remat):
-            candidate = self._with_memory(candidate, stored, mesh, workload)
-            if self.required_bytes(candidate) <= self.budget.usable_bytes:
-                timed = self._with_time(candidate, workload, work)
-                if "stage" not in mesh.shape or timed.step is None:
-                    return timed
-                if fastest is None or _is_faster(timed, fastest):
-                    fastest = timed
-            if borderline is None and candidate.bytes_per_device <= self.budget.usable_bytes:
-                borderline = candidate, workload
+        fastest: Candidate | None = None
+        first = _first_that(
+            lambda variant: self.required_bytes(with_memory(variant)) <= self.budget.usable_bytes,
+            variants,
+        )
+        for workload in variants[first:]:
+            timed = self._with_time(with_memory(workload), workload, work)
+            if "stage" not in mesh.shape or timed.step is None:
+                return timed
+            if fastest is not None and not _is_faster(timed, fastest):
+                break  # shorter waits for other stages do not make up for narrower products
+            fastest = timed
         if fastest is not None:
             return fastest
-        if borderline is not None:
+        # The first variant that fits by its estimate, but not with the margin of activations.
+        borderline = _first_that(
+            lambda variant: with_memory(variant).bytes_per_device <= self.budget.usable_bytes,
+            variants,
+        )
+        candidate = with_memory(variants[min(borderline, len(variants) - 1)])
+        if borderline < len(variants):
             # Timed too: users who know their program's memory may choose it.
-            candidate = self._with_time(borderline[0], borderline[1], work)
+            candidate = self._with_time(candidate, variants[borderline], work)
         return replace(candidate, loss_kind="memory", reason=self._overflow_text(candidate))
 
     def _with_memory(
@@ -299,9 +320,11 @@ class CandidateSearch:
         """Return the workload in ever more microbatches, unless their size was given."""
         if self.workload is None:
             return (None,)
-        key = prod(mesh.shape.get(name, 1) for name in _BATCH_AXES), remat
+        workload = with_attention_defaults(self.workload, self.estimator.framework_for(mesh))
+        n_shards = prod(mesh.shape.get(name, 1) for name in _BATCH_AXES)
+        key = n_shards, remat, workload.flash
         if key not in self._divided_workloads:
-            variants = self._divide_workload(replace(self.workload, remat=remat), key[0])
+            variants = self._divide_workload(replace(workload, remat=remat), key[0])
             self._divided_workloads[key] = tuple(variants)
         return self._divided_workloads[key]
 
@@ -365,14 +388,25 @@ class CandidateSearch:
         return self._stage_models[n_stages]
 
 
+def _first_that(
+    fits: Callable[[Workload | None], bool], variants: Sequence[Workload | None]
+) -> int:
+    """Return the position of the first variant that fits; their number if none does.
+
+    Each takes less memory than the one before, except that the second accumulates gradients.
+    """
+    if fits(variants[0]):
+        return 0
+    return 1 + bisect_left(variants[1:], True, key=fits)
+
+
 def _is_faster(candidate: Candidate, other: Candidate) -> bool:
     if candidate.step is None or other.step is None:
         return False
     return candidate.step.expected < other.step.expected
 
 
-def _strategy_of(sizes: Mapping[str, int], zero: int) -> Strategy:
-    parts = _used_parts(sizes)
+def _strategy_of(parts: Sequence[str], sizes: Mapping[str, int], zero: int) -> Strategy:
     return make_strategy((*parts, "pipeline") if sizes.get("stage", 1) > 1 else parts, zero)
 
 
@@ -384,6 +418,20 @@ def _rejected_candidate(
     mesh: MeshSizes, loss_kind: LossKind, rejection: MeshRejection
 ) -> Candidate:
     return Candidate(mesh=mesh, loss_kind=loss_kind, reason=str(rejection), rejection=rejection)
+
+
+def _zero_stages(stages: tuple[int, ...], sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the stages to try: where devices have other tokens and the same weights.
+
+    With fsdp these are the devices of a data axis; fsdp also shards over expert and context axes.
+    Without a data axis little is replicated, so one stage is enough.
+    """
+    if sizes.get("data", 1) > 1:
+        return stages
+    is_replicated = sizes.get("expert", 1) > 1 or sizes.get("context", 1) > 1
+    if sizes.get("fsdp", 1) > 1 or not is_replicated:
+        return (0,)
+    return (1,) if 1 in stages else (0,)
 
 
 def _used_parts(sizes: Mapping[str, int]) -> list[str]:

@@ -175,7 +175,7 @@ def parse_maxtext(files: MaxTextFiles, where: str, options: ConfigOptions) -> Ru
     remat, offload = _parse_remat(settings)
     precision, precision_notes = _parse_precision(settings)
     zero_stage = 1 if settings.flag("shard_optimizer_over_data") else 0
-    return RunConfig(
+    run = RunConfig(
         format=FORMAT,
         source=where,
         model=model,
@@ -201,6 +201,8 @@ def parse_maxtext(files: MaxTextFiles, where: str, options: ConfigOptions) -> Ru
         settings_ignored=settings.ignored,
         notes=(*files.notes, *precision_notes),
     )
+    settings.check_spelling()
+    return run
 
 
 # ---------------------------------------------------------------------------------------- the model

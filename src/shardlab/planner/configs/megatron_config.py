@@ -16,6 +16,7 @@ from shardlab._files.bounded_read import read_bounded_text
 from shardlab.errors import InvalidRunConfig
 from shardlab.planner.configs.run_config import (
     ConfigOptions,
+    ExpertSplit,
     RunConfig,
     complete_mesh,
     count_batch_shards,
@@ -95,7 +96,8 @@ def parse_megatron(
     _check_is_megatron(arguments, where)
     tensor = settings.size("--tensor-model-parallel-size", 1)
     model = None if options.has_model else _parse_model(settings, tensor, name)
-    mesh, mesh_note = _parse_mesh(settings, arguments, options, tensor)
+    split = _parse_mesh(settings, arguments, options, tensor)
+    mesh = split.mesh
     n_replicas = count_batch_shards(mesh)
     microbatch = settings.size("--micro-batch-size", 1) * n_replicas
     batch = settings.size("--global-batch-size", microbatch)
@@ -108,15 +110,15 @@ def parse_megatron(
         )
     zero_stage = 1 if settings.flag("--use-distributed-optimizer") else 0
     remat, remat_notes = _parse_recompute(settings)
-    notes = [note for note in (mesh_note, *remat_notes) if note]
+    notes = [note for note in (split.note, *remat_notes) if note]
     if arguments.has_conditions:
         notes.append("The script has conditions: flags of every branch were read, the last counts.")
-    return RunConfig(
+    run = RunConfig(
         format=FORMAT,
         source=where,
         model=model,
         mesh=mesh,
-        strategy=strategy_of_mesh(mesh, zero_stage),
+        strategy=strategy_of_mesh(mesh, zero_stage, has_wide_experts=split.is_wide),
         batch=batch,
         sequence=settings.size("--seq-length"),
         microbatch=microbatch if microbatch != batch else None,
@@ -133,6 +135,8 @@ def parse_megatron(
         settings_ignored=settings.ignored,
         notes=tuple(notes),
     )
+    settings.check_spelling()
+    return run
 
 
 def _check_is_megatron(arguments: Arguments, where: str) -> None:
@@ -269,8 +273,8 @@ def _parse_small_tensors(settings: Settings) -> SmallTensors:
 
 def _parse_mesh(
     settings: Settings, arguments: Arguments, options: ConfigOptions, tensor: int
-) -> tuple[Mesh, str]:
-    """Return the mesh, data parallelism first, and a note about experts."""
+) -> ExpertSplit:
+    """Return the mesh, data parallelism first, and how experts are sharded."""
     is_fsdp = any(settings.flag(f"--{switch}") for switch in _FSDP_SWITCHES)
     data_axis = "fsdp" if is_fsdp else "data"
     sizes = {
@@ -280,7 +284,7 @@ def _parse_mesh(
         "tensor": tensor,
     }
     n_experts = settings.size("--expert-model-parallel-size", 1)
-    settings.mark_read(["--expert-tensor-parallel-size"])
+    expert_tensor = settings.size("--expert-tensor-parallel-size", tensor)
     n_devices = options.n_devices or _find_device_count(settings, arguments)
     mesh = complete_mesh(
         sizes,
@@ -289,11 +293,9 @@ def _parse_mesh(
         remaining="Data parallelism",
     )
     if options.mesh is not None:
-        return mesh, ""
+        return ExpertSplit(sizes=dict(mesh.shape))
     filled = {name: mesh.shape.get(name, 1) for name in sizes}
-    split, note = split_experts(filled, n_experts, data_axis)
-    used = {name: size for name, size in split.items() if size > 1}
-    return Mesh(used or {"data": 1}), note
+    return split_experts(filled, n_experts, data_axis, expert_tensor=expert_tensor)
 
 
 def _find_device_count(settings: Settings, arguments: Arguments) -> int | None:

@@ -20,6 +20,7 @@ from shardlab.errors import InvalidRunConfig
 from shardlab.hardware.chips import parse_hardware
 from shardlab.planner.configs.run_config import (
     ConfigOptions,
+    ExpertSplit,
     RunConfig,
     complete_mesh,
     count_batch_shards,
@@ -29,7 +30,6 @@ from shardlab.planner.configs.run_config import (
 from shardlab.planner.model import Architecture, Model
 from shardlab.planner.models.presets import load_preset
 from shardlab.planner.models.transformer import SmallTensors, transformer_model
-from shardlab.sharding.mesh import Mesh
 
 FORMAT = "NeMo recipe"
 _SOURCE = "NeMo's recommended_model_configs at commit 8cfedd7"
@@ -53,7 +53,8 @@ def find_recipe(name: str, options: ConfigOptions) -> RunConfig | None:
     if recipes is None:
         return None
     recipe = _choose(recipes, name, options)
-    mesh, note = _parse_mesh(recipe, name, options)
+    split = _parse_mesh(recipe, name, options)
+    mesh = split.mesh
     microbatch = recipe["microbatch"] * count_batch_shards(mesh)
     batch = recipe["batch"]
     # Another number of devices than in the table: the batch grows with them.
@@ -65,7 +66,9 @@ def find_recipe(name: str, options: ConfigOptions) -> RunConfig | None:
         source=f"{_normalize(name)}: {_SOURCE}",
         model=None if options.has_model else _load_model(_normalize(name)),
         mesh=mesh,
-        strategy=strategy_of_mesh(mesh, 0 if recipe.get("fsdp") else 1),
+        strategy=strategy_of_mesh(
+            mesh, 0 if recipe.get("fsdp") else 1, has_wide_experts=split.is_wide
+        ),
         hardware=recipe["hardware"],
         batch=batch,
         sequence=recipe["sequence"],
@@ -79,7 +82,7 @@ def find_recipe(name: str, options: ConfigOptions) -> RunConfig | None:
         framework="megatron",
         schedule=f"interleaved:{chunks}" if chunks > 1 else "1f1b",
         settings_read=tuple(f"{key}: {value}" for key, value in recipe.items()),
-        notes=tuple(filter(None, (note, _recompute_note(recipe)))),
+        notes=tuple(filter(None, (split.note, _recompute_note(recipe)))),
     )
 
 
@@ -115,18 +118,16 @@ def _choose(recipes: list[dict[str, Any]], name: str, options: ConfigOptions) ->
     )
 
 
-def _parse_mesh(recipe: Mapping[str, Any], name: str, options: ConfigOptions) -> tuple[Mesh, str]:
+def _parse_mesh(recipe: Mapping[str, Any], name: str, options: ConfigOptions) -> ExpertSplit:
     axis = "fsdp" if recipe.get("fsdp") else "data"
     sizes = {axis: -1, **{key: recipe.get(key, 1) for key in ("stage", "context", "tensor")}}
     devices = options.n_devices or recipe["devices"]
     completed = ConfigOptions(n_devices=devices, mesh=options.mesh)
     mesh = complete_mesh(sizes, completed, f"recipe {name:.80}", remaining="Data parallelism")
     if options.mesh is not None:
-        return mesh, ""
+        return ExpertSplit(sizes=dict(mesh.shape))
     filled = {key: mesh.shape.get(key, 1) for key in sizes}
-    split, note = split_experts(filled, recipe.get("expert", 1), axis)
-    used = {key: size for key, size in split.items() if size > 1}
-    return Mesh(used or {"data": 1}), note
+    return split_experts(filled, recipe.get("expert", 1), axis)
 
 
 def _load_model(name: str) -> Model:

@@ -133,7 +133,7 @@ def complete_mesh(
     return Mesh(used or {"data": 1})
 
 
-def strategy_of_mesh(mesh: Mesh, zero_stage: int = 0) -> str:
+def strategy_of_mesh(mesh: Mesh, zero_stage: int = 0, *, has_wide_experts: bool = False) -> str:
     """Return the strategy that uses every axis of a mesh.
 
     >>> strategy_of_mesh(Mesh(data=4, tensor=8, stage=2), zero_stage=1)
@@ -145,6 +145,8 @@ def strategy_of_mesh(mesh: Mesh, zero_stage: int = 0) -> str:
         for role, part in _PART_OF_ROLE.items()
         if any(mesh.shape[name] > 1 for name in roles.get(role, ()))
     ]
+    if has_wide_experts:
+        parts = [*(part for part in parts if part != "expert"), "wide-expert"]
     has_replicas = any(mesh.shape[name] > 1 for name in batch_axes(mesh))
     return strategy_name(parts, zero_stage if has_replicas else 0)
 
@@ -154,29 +156,59 @@ def count_batch_shards(mesh: Mesh) -> int:
     return prod(mesh.shape[name] for name in batch_axes(mesh))
 
 
-def split_experts(sizes: dict[str, int], n_experts: int, axis: str) -> tuple[dict[str, int], str]:
-    """Return the sizes with an expert axis taken out of `axis`, and a note if it does not fit.
+@dataclass(frozen=True, kw_only=True)
+class ExpertSplit:
+    """The sizes of a mesh with an expert axis, and how experts are sharded over it."""
+
+    sizes: dict[str, int]
+    is_wide: bool = False  # experts are sharded over tensor axes too, each as a whole
+    note: str = ""  # what does not fit
+
+    @property
+    def mesh(self) -> Mesh:
+        """The mesh, without axes of size 1."""
+        used = {name: size for name, size in self.sizes.items() if size > 1}
+        return Mesh(used or {"data": 1})
+
+
+def split_experts(
+    sizes: dict[str, int], n_experts: int, axis: str, *, expert_tensor: int = 0
+) -> ExpertSplit:
+    """Return the sizes with an expert axis taken out of `axis`.
 
     Megatron and torchtitan place the experts of a layer on the devices of data parallelism, so an
-    expert axis is a part of that axis. Larger groups also span the tensor ranks.
+    expert axis is a part of that axis. With an expert tensor size of 1 the group also spans the
+    tensor ranks, and so it does if it is larger than data parallelism.
 
-    >>> split_experts({"data": 32, "tensor": 2}, 8, "data")
-    ({'data': 4, 'expert': 8, 'tensor': 2}, '')
+    >>> split_experts({"data": 32, "tensor": 2}, 8, "data").sizes
+    {'data': 4, 'expert': 8, 'tensor': 2}
+    >>> wide = split_experts({"data": 16, "tensor": 2}, 32, "data", expert_tensor=1)
+    >>> wide.sizes, wide.is_wide
+    ({'data': 1, 'expert': 16, 'tensor': 2}, True)
     """
-    n_data = sizes[axis]
-    if n_experts <= 1 or n_data == 1:
-        note = "" if n_experts <= 1 else f"Expert parallelism of {n_experts} is not counted."
-        return sizes, note
+    n_data, n_tensor = sizes[axis], sizes.get("tensor", 1)
+    if n_experts <= 1:
+        return ExpertSplit(sizes=sizes)
+    is_wide = n_tensor > 1 and (expert_tensor == 1 or n_data % n_experts > 0)
+    n_here = n_experts // n_tensor if is_wide else n_experts
+    if is_wide and n_experts % n_tensor == 0 and n_data % n_here == 0:
+        return ExpertSplit(sizes=_with_expert_axis(sizes, axis, n_here), is_wide=True)
     n_here = n_experts if n_data % n_experts == 0 else n_data
     note = ""
-    if n_here != n_experts:
+    if is_wide or n_here != n_experts:
+        sharded = ", with experts sharded over tensor too" if n_tensor > 1 else ""
         note = (
-            f"Expert parallelism of {n_experts} spans more than the {n_data} devices of data "
-            f"parallelism: counted as expert={n_here}, with experts sharded over tensor too."
+            f"Expert parallelism of {n_experts} on {n_data} devices of data parallelism and "
+            f"{n_tensor} of tensor parallelism cannot be written as a mesh: counted as "
+            f"expert={n_here}{sharded}."
         )
+    return ExpertSplit(sizes=_with_expert_axis(sizes, axis, n_here), note=note)
+
+
+def _with_expert_axis(sizes: Mapping[str, int], axis: str, n_experts: int) -> dict[str, int]:
     split: dict[str, int] = {}
     for name, size in sizes.items():
-        split[name] = size // n_here if name == axis else size
+        split[name] = size // n_experts if name == axis else size
         if name == axis:
-            split["expert"] = n_here
-    return split, note
+            split["expert"] = n_experts
+    return split

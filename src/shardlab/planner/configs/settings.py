@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from shardlab._text.nearest import nearest_name
 from shardlab.errors import InvalidRunConfig, short_repr
 
 _MAX_SIZE = 1 << 40
+_MISSPELLED = 0.93  # similarity of names: one wrong letter in seven, two in fifteen
 
 
 class Settings:
@@ -22,6 +24,7 @@ class Settings:
         self.values = values
         self.where = where
         self._used: dict[str, None] = {}  # in the order of reading
+        self._known: set[str] = set()  # whether or not there is a value
 
     @property
     def read(self) -> tuple[str, ...]:
@@ -35,13 +38,40 @@ class Settings:
 
     def has(self, name: str) -> bool:
         """Return whether there is a value."""
+        self._known.add(name)
         return self.values.get(name) is not None
 
     def take(self, name: str) -> Any:
         """Return a value of any type and note that it was read; None if there is none."""
+        self._known.add(name)
         if name in self.values:
             self._used[name] = None
         return self.values.get(name)
+
+    def check_spelling(self) -> None:
+        """Raise for a setting that nothing reads if its name is almost one that is read.
+
+        A misspelled mesh axis would otherwise be a plan for another mesh. Most settings do not
+        concern a plan, so only a slip of one letter or two in a long name counts as misspelled.
+
+        >>> settings = Settings({"tensor_paralel": 8}, "train.toml")
+        >>> _ = settings.size("tensor_parallel", 1)
+        >>> settings.check_spelling()
+        Traceback (most recent call last):
+            ...
+        shardlab.errors.InvalidRunConfig: [plan.invalid_config] 'tensor_paralel' is not a setting.
+          where: train.toml
+          try:   Did you mean 'tensor_parallel'?
+        """
+        absent = sorted(name for name in self._known if name not in self.values)
+        for name in self.ignored:
+            nearest = nearest_name(name, absent, _MISSPELLED)
+            if nearest is not None and _letters(nearest) != _letters(name):
+                raise InvalidRunConfig(
+                    f"{short_repr(name, 80)} is not a setting.",
+                    where=self.where,
+                    fix=f"Did you mean {nearest!r}?",
+                )
 
     def mark_read(self, names: Iterable[str]) -> None:
         """Note that settings were read, with whatever values."""
@@ -128,6 +158,11 @@ class Settings:
         if isinstance(value, str) and "$" in value:
             what = f"{name} is {short_repr(value, 80)}, and no line of the file sets it."
         return InvalidRunConfig(what, where=self.where, fix=f"{expected}.")
+
+
+def _letters(name: str) -> str:
+    # --fp8-format and --fp4-format are different settings.
+    return "".join(char for char in name.lower() if char.isalpha())
 
 
 def _as_number(value: Any) -> Any:

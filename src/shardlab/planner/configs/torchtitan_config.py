@@ -15,6 +15,7 @@ from shardlab._files.toml_reader import parse_toml
 from shardlab.errors import InvalidRunConfig
 from shardlab.planner.configs.run_config import (
     ConfigOptions,
+    ExpertSplit,
     RunConfig,
     complete_mesh,
     count_batch_shards,
@@ -89,15 +90,16 @@ def parse_torchtitan(data: Mapping[str, Any], where: str, options: ConfigOptions
         )
     settings = Settings(_flatten(data), where)
     model = None if options.has_model else _parse_model(settings)
-    mesh, mesh_note = _parse_mesh(settings, options)
+    split = _parse_mesh(settings, options)
+    mesh = split.mesh
     batch, microbatch = _parse_batch(settings, mesh)
     remat, remat_notes = _parse_remat(settings)
-    return RunConfig(
+    run = RunConfig(
         format=FORMAT,
         source=where,
         model=model,
         mesh=mesh,
-        strategy=strategy_of_mesh(mesh),
+        strategy=strategy_of_mesh(mesh, has_wide_experts=split.is_wide),
         batch=batch,
         sequence=settings.size("training.seq_len", 2048),
         microbatch=microbatch,
@@ -110,8 +112,10 @@ def parse_torchtitan(data: Mapping[str, Any], where: str, options: ConfigOptions
         schedule=_parse_schedule(settings),
         settings_read=settings.read,
         settings_ignored=settings.ignored,
-        notes=tuple(note for note in (mesh_note, *remat_notes) if note),
+        notes=tuple(note for note in (split.note, *remat_notes) if note),
     )
+    settings.check_spelling()
+    return run
 
 
 def _flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -138,7 +142,7 @@ def _parse_model(settings: Settings) -> Model:
     return model
 
 
-def _parse_mesh(settings: Settings, options: ConfigOptions) -> tuple[Mesh, str]:
+def _parse_mesh(settings: Settings, options: ConfigOptions) -> ExpertSplit:
     prefix = "parallelism."
     sizes = {
         "data": settings.size(f"{prefix}data_parallel_replicate_degree", 1),
@@ -148,16 +152,14 @@ def _parse_mesh(settings: Settings, options: ConfigOptions) -> tuple[Mesh, str]:
         "tensor": settings.size(f"{prefix}tensor_parallel_degree", 1),
     }
     n_experts = settings.size(f"{prefix}expert_parallel_degree", 1)
-    settings.mark_read([f"{prefix}expert_tensor_parallel_degree"])
+    expert_tensor = settings.size(f"{prefix}expert_tensor_parallel_degree", 1)
     mesh = complete_mesh(
         sizes, options, settings.where, remaining="data_parallel_shard_degree = -1"
     )
     if options.mesh is not None:
-        return mesh, ""
+        return ExpertSplit(sizes=dict(mesh.shape))
     filled = {name: mesh.shape.get(name, 1) for name in sizes}
-    split, note = split_experts(filled, n_experts, "fsdp")
-    used = {name: size for name, size in split.items() if size > 1}
-    return Mesh(used or {"data": 1}), note
+    return split_experts(filled, n_experts, "fsdp", expert_tensor=expert_tensor)
 
 
 def _parse_batch(settings: Settings, mesh: Mesh) -> tuple[int, int | None]:

@@ -199,6 +199,7 @@ class TokenMemory:
     largest: int  # the largest tensor of a layer
     logits: int  # elements, of the tokens that the loss computes at once
     has_experts: bool = False
+    stage_layers: int = 0  # with pipeline stages: the layers of one
 
 
 def count_token_memory(
@@ -222,6 +223,7 @@ def count_token_memory(
         largest=n_tokens * max(_bytes_per_token((tensor,), shards, workload) for tensor in layer),
         logits=-(-n_tokens // workload.loss_chunks) * arch.vocab // _n_vocab_shards(arch, shards),
         has_experts=bool(arch.experts),
+        stage_layers=shards.stage.per_device(arch.layers) if shards.stage.n_shards > 1 else 0,
     )
 
 

@@ -44,6 +44,10 @@ class MemoryProfile:
     has_compute_copies: bool  # wider parameters are converted once, before the loop over layers
     gathered_layers: int = 2  # one is computed while the next is gathered
     selective_saves: str = ""  # names of what remat "selective" saves; all but scores if empty
+    # With pipeline stages fsdp gathers the weights of a stage once per step, and reduces its
+    # gradients once: both are stored unsharded meanwhile.
+    keeps_stage_gathered: bool = False
+    gradient_sum_ratio: int = 1  # bytes of an unsharded gradient per byte of the gathered weight
 
 
 XLA = MemoryProfile(
@@ -62,12 +66,16 @@ PYTORCH = MemoryProfile(
     unfused_saves=1.0,
     has_compute_copies=False,
     selective_saves="query_proj+value_proj+mlpwi_0+context",
+    # torchtitan does not reshard after the forward pass if there are stages, and a schedule reduces
+    # gradients after the last microbatch; FSDP2 sums them in f32 (`reduce_dtype`).
+    keeps_stage_gathered=True,
+    gradient_sum_ratio=2,
 )
 # Megatron's cross-entropy overwrites the f32 logits with their gradient.
 MEGATRON = MemoryProfile(
     logit_bytes=8, sharded_logit_bytes=8, unfused_saves=1.0, has_compute_copies=False
 )
-_PROFILES = {"torchtitan": PYTORCH, "megatron": MEGATRON}
+_PROFILES = {"torchtitan": PYTORCH, "megatron": MEGATRON, "megatron-2022": MEGATRON}
 
 
 def memory_profile(framework: str | None) -> MemoryProfile:
@@ -151,20 +159,30 @@ def _loss_bytes(
         + _copies(weights, profile)
         + weights.gathered.table
         + logit_bytes * tokens.logits
+        + _stage_bytes(tokens, weights, profile)
     )
 
 
 def _backward_bytes(
     tokens: TokenMemory, weights: StepWeights, workload: Workload, profile: MemoryProfile
 ) -> int:
+    gathered = _gathered_layers(tokens.has_experts, profile) * weights.gathered.layer
     return (
         _saved_bytes(tokens.saved, workload, profile)
         + _copies(weights, profile)
         + tokens.recomputed
         # The gradient of an activation needs a buffer besides the activation itself.
         + tokens.largest
-        + _gathered_layers(tokens.has_experts, profile) * weights.gathered.layer
+        + (_stage_bytes(tokens, weights, profile) or gathered)
     )
+
+
+def _stage_bytes(tokens: TokenMemory, weights: StepWeights, profile: MemoryProfile) -> int:
+    """Return the gathered weights of a pipeline stage, with the sums of their gradients."""
+    if not profile.keeps_stage_gathered:
+        return 0
+    n_bytes = tokens.stage_layers * weights.gathered.layer
+    return n_bytes * (1 + profile.gradient_sum_ratio)
 
 
 def _gathered_layers(has_experts: bool, profile: MemoryProfile) -> int:
@@ -253,10 +271,14 @@ def _backward_item(
 ) -> MemoryItem:
     n_layers = _gathered_layers(bool(arch.experts), profile)
     gathered = n_layers * weights.gathered.layer
+    stage = _stage_bytes(count_token_memory(arch, shards, workload), weights, profile)
     recomputed = recomputed_text(arch, shards, workload)
     formula = f"recomputed: {recomputed}" if recomputed else "nothing is recomputed"
     formula += "; one gradient of the largest tensor"
-    formula += _extra_text(f"gathered weights of layers at once ({n_layers})", gathered)
+    if stage:
+        formula += _extra_text("gathered weights of the stage, and their summed gradients", stage)
+    else:
+        formula += _extra_text(f"gathered weights of layers at once ({n_layers})", gathered)
     formula += _extra_text("weights in the dtype of activations", _copies(weights, profile))
     if workload.remat in ("none", "selective") and profile.unfused_saves > 1:
         formula += f"; saved activations × {profile.unfused_saves:g} for unfused steps"

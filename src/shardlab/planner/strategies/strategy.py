@@ -10,6 +10,8 @@
 |               | and over context                                                                 |
 | tensor        | attention by heads, feed-forward layers along `mlp`, embeddings along `vocab`    |
 | expert        | the experts of a mixture, stacked along one dimension (layer_stack.py)           |
+| wide-expert   | the same over expert and tensor axes together, each expert unsharded: Megatron's |
+|               | expert tensor size 1. The other matrices stay sharded by `tensor`                |
 | pipeline      | the stacked layers, over stages; embeddings are stored on every stage            |
 | zero1         | optimizer states, over all mesh axes that shard tokens: data, fsdp, expert,      |
 |               | context                                                                          |
@@ -46,6 +48,7 @@ _ALIASES = {
     "fsdp": ("fully-sharded", "fully_sharded"),
     "tensor": ("tp", "model", "megatron", "tensor-parallel", "tensor_parallel"),
     "expert": ("ep", "experts", "moe", "expert-parallel", "expert_parallel"),
+    "wide-expert": ("wide-ep", "wide_ep", "wide_expert", "etp1", "expert-tensor-1"),
     "pipeline": ("pp", "pipe", "stage", "stages", "pipeline-parallel", "pipeline_parallel"),
     "zero1": ("zero-1", "zero_1"),
     "zero2": ("zero-2", "zero_2"),
@@ -58,13 +61,19 @@ _PART_ROLES = {
     "fsdp": (("fsdp",), ("data",)),
     "tensor": (("tensor",),),
     "expert": (("expert",),),
+    "wide-expert": (("expert", "tensor"),),
     "pipeline": (("stage",),),
     "zero": ((*BATCH_ROLES, "sequence"),),  # Megatron's distributed optimizer: data and context
 }
 # Order of assignment. Tensor and expert parallelism need particular dimensions (heads, experts);
 # fsdp can use any, so it comes last.
-_ASSIGNMENT_ORDER = ("pipeline", "expert", "tensor", "fsdp")
-_STACKED_DIMS = {"expert": "experts", "pipeline": "layers"}  # part -> what it needs in one array
+_ASSIGNMENT_ORDER = ("pipeline", "expert", "wide-expert", "tensor", "fsdp")
+_NAME_ORDER = ("fsdp", "expert", "wide-expert", "tensor", "pipeline")
+_STACKED_DIMS = {
+    "expert": "experts",
+    "wide-expert": "experts",
+    "pipeline": "layers",
+}  # part -> what it needs in one array
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +86,9 @@ class Strategy:
     name: str
     parts: tuple[str, ...]
     zero_stage: int = 0
+    # ZeRO shards one flat buffer, as Megatron's distributed optimizer does and DeepSpeed: every
+    # device gets its share whatever the shapes are. Otherwise a dimension has to be divisible.
+    flat_states: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -130,7 +142,7 @@ def strategy_name(parts: Iterable[str], zero_stage: int = 0) -> str:
     >>> strategy_name(("tensor", "fsdp")), strategy_name(("tensor", "fsdp"), zero_stage=3)
     ('fsdp+tensor', 'tensor+zero3')
     """
-    part_names = [part for part in ("fsdp", "expert", "tensor", "pipeline") if part in set(parts)]
+    part_names = [part for part in _NAME_ORDER if part in set(parts)]
     if zero_stage == 3 and "fsdp" in part_names:
         part_names.remove("fsdp")  # implied by stage 3
     return (
@@ -151,14 +163,18 @@ def shard_model(model: Model, strategy: Strategy, mesh: Mesh) -> Iterator[Sharde
         for name in mesh_axis_roles(mesh).get("sequence", ())
         if mesh.shape[name] > 1 and name not in axes_by_part.get("fsdp", ())
     )
+    expert_axes = tuple(
+        name for name in mesh_axis_roles(mesh).get("expert", ()) if mesh.shape[name] > 1
+    )
+    has_expert_axis = not {"expert", "wide-expert"}.isdisjoint(strategy.parts)
     for group in stack_for_strategy(strategy, model).groups:
         sharder = TensorSharder(group, mesh, model.architecture)
         for part in strategy.parts:
             names = axes_by_part[part]
             if part == "fsdp" and names:
                 names = (*names, *sequence_axes)
-            if part == "fsdp" and "expert" in axes_by_part and not sharder.has_meaning("experts"):
-                names = tuple(dict.fromkeys((*names, *axes_by_part["expert"])))
+            if part == "fsdp" and has_expert_axis and not sharder.has_meaning("experts"):
+                names = tuple(dict.fromkeys((*names, *expert_axes)))
             sharder.shard_for_part(part, names)
         sharded = ShardedGroup(
             group=group,
@@ -167,7 +183,7 @@ def shard_model(model: Model, strategy: Strategy, mesh: Mesh) -> Iterator[Sharde
             declined=tuple(sharder.skipped),
         )
         if strategy.zero_stage:
-            sharded = _with_zero(sharded, sharder, strategy.zero_stage, axes_by_part["zero"])
+            sharded = _with_zero(sharded, sharder, strategy, axes_by_part["zero"])
         yield sharded
 
 
@@ -191,15 +207,16 @@ def shard_optimizer_states(
     for sharded in sharded_groups:
         if strategy.zero_stage:
             sharder = TensorSharder(sharded.group, mesh, None, sharded.spec)
-            yield _with_zero(sharded, sharder, strategy.zero_stage, axes_by_part["zero"])
+            yield _with_zero(sharded, sharder, strategy, axes_by_part["zero"])
         else:
             yield sharded
 
 
 def _with_zero(
-    sharded: ShardedGroup, sharder: TensorSharder, stage: int, names: tuple[str, ...]
+    sharded: ShardedGroup, sharder: TensorSharder, strategy: Strategy, names: tuple[str, ...]
 ) -> ShardedGroup:
-    sharder.shard_for_part("zero", names)
+    stage = strategy.zero_stage
+    sharder.shard_for_part("zero", names, pads=strategy.flat_states)
     if sharder.spec == sharded.spec:
         return replace(sharded, declined=tuple(sharder.skipped))
     return replace(

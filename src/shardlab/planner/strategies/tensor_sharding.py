@@ -55,10 +55,11 @@ class TensorSharder:
         """Return whether one of the dimensions has this meaning."""
         return self.meanings is not None and meaning in self.meanings
 
-    def shard_for_part(self, part: str, names: tuple[str, ...]) -> None:
+    def shard_for_part(self, part: str, names: tuple[str, ...], *, pads: bool = False) -> None:
         """Shard the first dimension that this part of a strategy prefers and that is divisible.
 
-        If no dimension is divisible by the product of all mesh axes, drop the last axis and retry.
+        If no dimension is divisible by the product of all mesh axes, drop the last axis and retry;
+        with `pads` the largest shard is divided, and its last part is padded.
         """
         used = {name for axes in self.mesh_axes for name in axes}
         names = tuple(name for name in names if name not in used)
@@ -68,16 +69,25 @@ class TensorSharder:
         # Describe the preferred dimension before anything is assigned: this is what was skipped.
         skipped = self._describe_skipped(part, names, candidates[0])
         n_assigned = 0
+        if pads and not any(
+            self._is_divisible(part, dim, self._n_shards(names)) for dim in candidates
+        ):
+            largest = max(candidates, key=lambda dim: self.shard_shape[dim])
+            self._assign(largest, names)
+            return
         for n_axes in range(len(names), 0, -1):
             n_shards = self._n_shards(names[:n_axes])
             divisible = (dim for dim in candidates if self._is_divisible(part, dim, n_shards))
             if (dim := next(divisible, None)) is not None:
-                self.mesh_axes[dim] += names[:n_axes]
-                self.shard_shape[dim] = -(-self.shard_shape[dim] // n_shards)
+                self._assign(dim, names[:n_axes])
                 n_assigned = n_axes
                 break
         if n_assigned < len(names):
             self.skipped.append(skipped)
+
+    def _assign(self, dim: int, names: tuple[str, ...]) -> None:
+        self.mesh_axes[dim] += names
+        self.shard_shape[dim] = -(-self.shard_shape[dim] // self._n_shards(names))
 
     def _is_divisible(self, part: str, dim: int, n_shards: int) -> bool:
         if part == "pipeline":
@@ -123,7 +133,7 @@ class TensorSharder:
 
     def _candidate_dims(self, part: str) -> Iterator[int]:
         """Yield the dimensions that a part may shard, the preferred first."""
-        if part == "expert":
+        if part in ("expert", "wide-expert"):
             yield from self._dims_with("experts")
         elif part == "pipeline":
             yield from self._dims_with("layers")

@@ -63,9 +63,10 @@ def _weight_reads(
         rows, count = n_tokens, float(product.count)
         if product.n_experts:
             # Tokens of all devices of the expert axis reach the experts of this one.
-            share = touched_share(arch, n_tokens * arch.experts / product.n_experts)
+            n_experts = product.n_experts * product.n_token_shards
+            share = touched_share(arch, n_tokens * arch.experts / n_experts)
             count *= share
-            rows = n_tokens * arch.top_k / (product.n_experts * share)
+            rows = n_tokens * arch.top_k / (n_experts * share)
         yield _read_product(product, rows, count)
 
 

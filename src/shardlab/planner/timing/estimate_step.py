@@ -104,9 +104,11 @@ def step_estimator(
         framework=parse_framework(framework),
         dtype=parse_precision(precision),
     )
-    work = shard_work(
-        loaded, arch, parse_mesh(mesh), parse_strategy(strategy), parsed_optimizer, dtype_policy
+    parsed_mesh = parse_mesh(mesh)
+    parsed_strategy = replace(
+        parse_strategy(strategy), flat_states=estimator.framework_for(parsed_mesh).flat_states
     )
+    work = shard_work(loaded, arch, parsed_mesh, parsed_strategy, parsed_optimizer, dtype_policy)
     return estimator, work
 
 
@@ -140,8 +142,10 @@ def shard_work(
     )
     sharded = tuple(shard_model(stage, inside_strategy, inside))
     counter = WeightCounter(optimizer=optimizer, policy=policy)
+    weights = counter.count_bytes(sharded, inside, strategy.zero_stage)
     return ShardedWork(
         mesh=mesh,
         products=weight_matmuls(sharded, arch, inside, policy),
-        weights=counter.count_bytes(sharded, inside, strategy.zero_stage),
+        weights=weights,
+        stored=counter.step_weights(sharded, inside, weights),
     )

@@ -53,7 +53,9 @@ def _products(
     for product in products:
         if product.is_head:
             continue
-        rows = n_tokens * arch.top_k / product.n_experts if product.n_experts else n_tokens
+        rows = n_tokens
+        if product.n_experts:
+            rows = n_tokens * arch.top_k / (product.n_experts * product.n_token_shards)
         yield matmul(
             product.name,
             rows,

@@ -58,12 +58,14 @@ def training_collectives(
     exposed_share: float = 1.0,
     operand_bits: int = 16,
     expert_nodes: int = 1,
+    has_wide_experts: bool = False,
 ) -> Iterator[StepCollective]:
     """Yield the collectives of one training step, on the pipeline stage with most layers.
 
     `operand_bits` are those of the operands of products: 8-bit ones are gathered after the cast.
 
-    `expert_nodes` are the nodes that an expert group spans.
+    `expert_nodes` are the nodes that an expert group spans. Wide experts are sharded over tensor
+    axes too, each as a whole: every device sends its own part of the sequence to them.
 
     `exposed_share` of the calls over tensor axes are waited for; the rest overlaps with the
     products before or after them, as XLA's collective matmul on TPUs and Megatron's
@@ -85,6 +87,7 @@ def training_collectives(
         workload.dtype.bits,
         gathered_bits=min(workload.dtype.bits, operand_bits),
         expert_nodes=expert_nodes,
+        has_wide_experts=has_wide_experts,
     ):
         is_split = exposed_share < 1 and set(collective.axes) <= set(tensor_axes)
         yield from _split_exposed(collective, exposed_share) if is_split else (collective,)
@@ -102,21 +105,32 @@ def _split_exposed(collective: StepCollective, share: float) -> Iterator[StepCol
 
 
 def decoding_collectives(
-    arch: Architecture, mesh: Mesh, workload: Workload
+    arch: Architecture, mesh: Mesh, workload: Workload, *, has_wide_experts: bool = False
 ) -> Iterator[StepCollective]:
     """Yield the collectives of one token of every sequence of the batch."""
     yield from _activation_collectives(
-        arch, mesh, workload.batch, 1, workload.dtype.bits, is_decoding=True
+        arch,
+        mesh,
+        workload.batch,
+        1,
+        workload.dtype.bits,
+        is_decoding=True,
+        has_wide_experts=has_wide_experts,
     )
 
 
 def prefill_collectives(
-    arch: Architecture, mesh: Mesh, workload: Workload
+    arch: Architecture, mesh: Mesh, workload: Workload, *, has_wide_experts: bool = False
 ) -> Iterator[StepCollective]:
     """Yield the collectives of one forward pass over all prompts of the batch."""
-    n_tokens = workload.batch * workload.sequence
     yield from _activation_collectives(
-        arch, mesh, n_tokens, 1, workload.dtype.bits, is_decoding=True
+        arch,
+        mesh,
+        workload.batch * workload.sequence,
+        1,
+        workload.dtype.bits,
+        is_decoding=True,
+        has_wide_experts=has_wide_experts,
     )
 
 
@@ -191,6 +205,7 @@ def _activation_collectives(
     gathered_bits: int | None = None,
     is_decoding: bool = False,
     expert_nodes: int = 1,
+    has_wide_experts: bool = False,
 ) -> Iterator[StepCollective]:
     """Yield the collectives of activations, which the next operation needs at once."""
     roles = mesh_axis_roles(mesh)
@@ -203,10 +218,13 @@ def _activation_collectives(
     n_moe_layers = min(arch.layers - arch.dense_layers, n_layers) if arch.experts else 0
     if tensor:
         # Tokens that were sent to their experts are gathered there, once per expert of a token.
-        n_routed = n_moe_layers if expert else 0
+        n_routed = n_moe_layers if expert or has_wide_experts else 0
+        n_gathered = 0 if has_wide_experts else n_routed
+        if has_wide_experts and arch.shared_experts:
+            n_routed = 0  # shared experts are sharded as other matrices, and need all tokens
         blocks = (
             ("activations", 2 * n_layers - n_routed, array_bytes),
-            ("tokens at their experts", n_routed, array_bytes * arch.top_k),
+            ("tokens at their experts", n_gathered, array_bytes * arch.top_k),
         )
         for payload, n_blocks, size in blocks:
             if n_blocks and is_decoding:
@@ -235,11 +253,12 @@ def _activation_collectives(
                     payload_bytes=size,
                     count=n_blocks * n_passes,
                 )
-    if expert and n_moe_layers:
+    expert_axes = (*expert, *tensor) if has_wide_experts else expert
+    if expert_axes and n_moe_layers:
         n_copies = copies_of_token(arch, expert_nodes)
         yield StepCollective(
             what="tokens to their experts and back",
-            axes=expert,
+            axes=expert_axes,
             op="all_to_all",
             payload_bytes=_divide_up(round(array_bytes * n_copies), _n_shards(mesh, tensor)),
             count=2 * n_moe_layers * n_passes,

@@ -16,6 +16,7 @@ from shardlab.hardware.operation_time import OperationTime, OperationTimer
 from shardlab.hardware.step_time import StepTime
 from shardlab.hardware.step_timer import CollectiveTimes, StepTimer
 from shardlab.hardware.switched import spans_of
+from shardlab.planner.memory.step_memory import StepWeights
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.memory.workload_shards import WorkloadShards, workload_shards
 from shardlab.planner.model import Architecture, Model
@@ -82,6 +83,12 @@ class ShardedWork:
     mesh: Mesh
     products: tuple[WeightMatmul, ...]
     weights: Weights
+    stored: StepWeights | None = None  # the sums of `weights`, with what a step gathers
+
+    @property
+    def has_wide_experts(self) -> bool:
+        """Whether tensor axes shard the experts of a layer, and not each of them."""
+        return any(product.n_token_shards > 1 for product in self.products)
 
 
 @dataclass(kw_only=True)
@@ -96,6 +103,7 @@ class StepEstimator:
     schedule: PipelineSchedule = ONE_F_ONE_B
     dtype: str = "bf16"  # of the products with weights
     _operations: dict[object, _TimedOperations] = field(default_factory=dict)
+    _frameworks: dict[MeshSizes, Framework] = field(default_factory=dict)
     # the collectives for the weights that were counted last
     _collectives: tuple[Weights, dict[object, CollectiveTimes]] | None = None
 
@@ -148,7 +156,10 @@ class StepEstimator:
         )
         timer = replace(self.operation_timer, framework=framework)
         operations = tuple(timer.time(item) for item in (*forward.layers, *forward.head))
-        collectives = tuple(prefill_collectives(arch, work.mesh, workload))
+        is_wide = work.has_wide_experts
+        collectives = tuple(
+            prefill_collectives(arch, work.mesh, workload, has_wide_experts=is_wide)
+        )
         times = self.timer.fastest_placement(self._rank_order(work.mesh), collectives)[1]
         n_devices = work.mesh.n_devices
         flops = sum(operation.flops * operation.count for operation in operations) * n_devices
@@ -206,7 +217,11 @@ class StepEstimator:
             return SERVING
         if self.framework is not None:
             return self.framework
-        return mesh_framework(self.timer.hardware, mesh)
+        sizes = tuple(mesh.shape.items())
+        if sizes not in self._frameworks:
+            framework = mesh_framework(self.timer.hardware, mesh, self.model.architecture)
+            self._frameworks[sizes] = framework
+        return self._frameworks[sizes]
 
     def _time_collectives(
         self, arch: Architecture, work: ShardedWork, workload: Workload
@@ -227,10 +242,13 @@ class StepEstimator:
                     self.schedule,
                     self.operation_timer.figure("exposed_share", default=1.0),
                     self.framework_for(work.mesh).gathered_bits(self.dtype),
-                    self._expert_nodes(work.mesh),
+                    self._expert_nodes(work),
+                    work.has_wide_experts,
                 )
                 if self.is_training
-                else decoding_collectives(arch, work.mesh, workload)
+                else decoding_collectives(
+                    arch, work.mesh, workload, has_wide_experts=work.has_wide_experts
+                )
             )
             mesh_sizes = self._rank_order(work.mesh)
             cache[key] = self.timer.time_collectives(mesh_sizes, tuple(collectives))
@@ -247,12 +265,15 @@ class StepEstimator:
             return error
         return max(error, figure("expert_time_error", default=_EXPERT_ERROR))
 
-    def _expert_nodes(self, mesh: Mesh) -> int:
+    def _expert_nodes(self, work: ShardedWork) -> int:
         """Return the nodes that an expert group spans; on a torus there are no nodes."""
-        hardware, axes = self.timer.hardware, mesh_axis_roles(mesh).get("expert", ())
+        hardware, roles = self.timer.hardware, mesh_axis_roles(work.mesh)
+        axes = roles.get("expert", ())
+        if work.has_wide_experts:
+            axes = (*axes, *roles.get("tensor", ()))
         if hardware.network != "switch" or not axes:
             return 1
-        return spans_of(self._rank_order(mesh), axes, hardware.domain).n_nodes
+        return spans_of(self._rank_order(work.mesh), axes, hardware.domain).n_nodes
 
     def _rank_order(self, mesh: Mesh) -> MeshSizes:
         """Return the mesh axes in the order of ranks, outermost first."""

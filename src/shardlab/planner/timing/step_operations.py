@@ -137,7 +137,9 @@ def _weight_operations(
     in_layers = [product for product in products if not product.is_head]
     for index, product in enumerate(in_layers):
         # Routing is assumed to be balanced: each expert gets as many tokens as any other.
-        rows = n_tokens * arch.top_k / product.n_experts if product.n_experts else n_tokens
+        rows = n_tokens
+        if product.n_experts:
+            rows = n_tokens * arch.top_k / (product.n_experts * product.n_token_shards)
         # The gradient of a routing weight needs the output of the expert's last product.
         role = "" if product.n_experts else product.role
         n_forward = 2 if repeated.repeats(role, index) else 1

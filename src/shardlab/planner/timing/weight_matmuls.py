@@ -64,6 +64,8 @@ class WeightMatmul:
     count: int
     weight_bits: int = 16  # as stored: what decoding reads
     n_experts: int = 0  # of one layer on the device; 0: not the weights of experts
+    # Tensor axes that shard the experts and not each of them: their devices have different tokens.
+    n_token_shards: int = 1
     is_head: bool = False  # on the last pipeline stage only
     role: str = ""  # query, key, value, qkv, out, gate, up, down; empty if the name is not known
 
@@ -87,10 +89,13 @@ def weight_matmuls(
         count = sharded.group.n_tensors * prod(
             size for size, meaning in zip(sizes, dims, strict=True) if meaning in _STACKED_DIMS
         )
-        n_experts = 0
+        n_experts, n_token_shards = 0, 1
         if arch.experts and is_expert(sharded.group):
             n_expert_shards = prod(mesh.shape[name] for name in expert_axes)
-            n_experts, count = arch.experts // n_expert_shards, count // n_expert_shards
+            # `_local_sizes` has divided the experts by tensor axes already.
+            n_token_shards = _n_expert_shards(sharded.spec, dims, mesh, tensor_axes)
+            count //= n_expert_shards
+            n_experts = arch.experts // n_expert_shards // n_token_shards
         inner, *columns = (
             size for size, meaning in zip(sizes, dims, strict=True) if meaning not in _STACKED_DIMS
         )
@@ -102,11 +107,23 @@ def weight_matmuls(
                 count=count,
                 weight_bits=policy.parameter(sharded.group.dtype).bits,
                 n_experts=n_experts,
+                n_token_shards=n_token_shards,
                 is_head=is_head,
                 role=_role(_module_name(sharded.group), dims),
             )
         )
     return tuple(products)
+
+
+def _n_expert_shards(spec: Spec, dims: LogicalAxes, mesh: Mesh, tensor_axes: Sequence[str]) -> int:
+    """Return into how many shards tensor axes divide the experts themselves."""
+    return prod(
+        mesh.shape[name]
+        for names, meaning in zip(spec.axes, dims, strict=False)
+        if meaning == "experts"
+        for name in names
+        if name in tensor_axes
+    )
 
 
 def _role(name: str, dims: LogicalAxes) -> str:
