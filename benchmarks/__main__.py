@@ -94,6 +94,12 @@ def _parse_sections(_: object, __: object, text: str | None) -> tuple[str, ...]:
     metavar="N,N",
     help=f"Device counts, of {','.join(str(n) for n in programs.DEVICES)}.",
 )
+@click.option(
+    "--search-seconds",
+    type=click.FloatRange(min=0.1),
+    help="Time limit of each search of section autoshard.",
+)
+@click.option("--prove", is_flag=True, help="Section autoshard also proves each answer.")
 @click.option("--torch", is_flag=True, help="Also PyTorch's LocalTensor (installs torch once).")
 @click.option(
     "--autoparallel",
@@ -112,6 +118,8 @@ def main(
     quick: bool,
     only: tuple[str, ...],
     devices: tuple[int, ...] | None,
+    search_seconds: float | None,
+    prove: bool,
     torch: bool,
     autoparallel: Path | None,
     calculon: Path | None,
@@ -119,8 +127,10 @@ def main(
 ) -> None:
     """Time the simulator against the unsharded program and forced host devices."""
     options = dataclasses.replace(
-        QUICK if quick else Options(), autoparallel=autoparallel, calculon=calculon
+        QUICK if quick else Options(), autoparallel=autoparallel, calculon=calculon, prove=prove
     )
+    if search_seconds:
+        options = dataclasses.replace(options, search_s=search_seconds)
     if devices:
         options = dataclasses.replace(options, devices=devices)
     console = Console()

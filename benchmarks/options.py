@@ -19,6 +19,8 @@ class Options:
     # Meshes of each program of section autoshard, and its time limit for one search.
     meshes: int = 3
     search_s: float = 45.0
+    # Whether it also proves each answer, which compiles and runs the program.
+    prove: bool = False
     # Clones of peers of the planner; they are never committed.
     autoparallel: Path | None = None
     calculon: Path | None = None

@@ -58,6 +58,7 @@ class Job:
     meshes: tuple[str, ...] = ()
     devices: int | None = None
     topology: str | None = None
+    quick: bool = False  # `trace`: the collectives of Shardy's passes, without a compiler
     run: bool = True
     hardware: str | None = None  # the chip of the times in a recording
     program: str | None = None  # of a script: the name of the program to record

@@ -227,7 +227,7 @@ def _trace_function(job: Job, report_step: ReportStep) -> WorkerResult:
     function, args = _load_function(job, report_step)
     name = job.target.function
     report_step(f"tracing {name}{f' on {job.mesh}' if job.mesh else ''}")
-    record = trace(function, *args, mesh=job.mesh, topology=job.topology)
+    record = trace(function, *args, mesh=job.mesh, topology=job.topology, quick=job.quick)
     # A wrapped function has the name of its body; the user knows it by the name they typed.
     return WorkerResult(traces=(replace(record, program=name),))
 
