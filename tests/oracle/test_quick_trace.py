@@ -31,12 +31,10 @@ def staged(program):
 
 
 def counted(calls):
-    return Counter(
-        {
-            (call.op, call.mesh_axes, call.payload_bytes, call.dtype, call.shape): call.count
-            for call in calls
-        }
-    )
+    counts = Counter()
+    for call in calls:
+        counts[call.op, call.mesh_axes, call.payload_bytes, call.dtype] += call.count
+    return counts
 
 
 @pytest.mark.parametrize("name", WORKED_OUT)
