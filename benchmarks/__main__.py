@@ -31,7 +31,7 @@ from benchmarks import (
     web_reading,
     web_submitting,
 )
-from benchmarks.autoshard import search_quality
+from benchmarks.autoshard import search_quality, search_time
 from benchmarks.options import QUICK, Options
 from benchmarks.report import Section
 
@@ -48,6 +48,7 @@ _SECTIONS: dict[str, Callable[[Options], Section | list[Section]]] = {
     "layouts": layout_rate.measure_layouts,
     "plan": plan_time.measure_plans,
     "autoshard": search_quality.measure_autoshard,
+    "autoshard-time": search_time.measure_search_time,
     "planner": planner_accuracy.measure_planner,
     "judge": judge_throughput.measure_judge,
     "web-reading": web_reading.measure_reading,

@@ -96,7 +96,9 @@ def worlds_apart(request):
     }
     script = Path(__file__).with_name("compile_on_devices.py")
     items = [item for item in request.session.items if item.path == Path(__file__)]
-    wanted = list(dict.fromkeys(item.callspec.params["name"] for item in items))
+    wanted = list(
+        dict.fromkeys(item.callspec.params["name"] for item in items if hasattr(item, "callspec"))
+    )
     process = subprocess.Popen(
         [sys.executable, str(script), *wanted], env=env, stdout=subprocess.PIPE
     )

@@ -41,7 +41,7 @@ class AutoshardOptions:
     """What `shardlab autoshard` searches for, and for how long."""
 
     memory: str | None = None  # of a device
-    budget: float = 45.0  # seconds
+    budget: float = 30.0  # seconds
     seed: int = 0
     prove: bool = True
     proof_limit: float = 120.0  # seconds

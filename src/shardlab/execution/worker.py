@@ -78,6 +78,8 @@ def _open_channel() -> tuple[TextIO, Job]:
 
     _exit_with_client(client)
     _limit_processor_time(job.cpu_seconds)
+    # A shell starts background jobs with SIGINT ignored; autoshard ends its search by it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # An exception instead of the default action, so that the program's `finally` blocks run.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     return channel, job
