@@ -12,7 +12,14 @@ import jax
 from shardlab._jax.shardy_program import ShardyProgram, lower_once
 from shardlab._text.units import parse_bytes
 from shardlab.autoshard.answer import Autosharding
-from shardlab.autoshard.arguments import Group, Leaf, find_state, group_leaves, read_leaves
+from shardlab.autoshard.arguments import (
+    Group,
+    Leaf,
+    bind_constants,
+    find_state,
+    group_leaves,
+    read_leaves,
+)
 from shardlab.autoshard.evaluation import Assignment, Candidate, Evaluator
 from shardlab.autoshard.make_answer import make_answer
 from shardlab.autoshard.proven_answer import DEFAULT_PROOF_LIMIT, offer_proven
@@ -86,6 +93,7 @@ def autoshard(
     report_step = on_progress or (lambda step: None)
     setting = _parse_setting(mesh, devices, hardware, memory, budget, seed)
     args = tuple(jax.tree.map(parse_shape_argument, arg) for arg in args)
+    f, args = bind_constants(f, args)
     state = find_state(f, args)
     axis_names = [name for name, _ in setting.meshes[0]]
     leaves = read_leaves(argument_names(f, args), frozenset(state.values()), axis_names)

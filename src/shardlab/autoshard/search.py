@@ -16,7 +16,13 @@ from itertools import product
 from math import prod
 
 from shardlab.autoshard.arguments import Group
-from shardlab.autoshard.evaluation import Assignment, Candidate, Evaluator, replace_choices
+from shardlab.autoshard.evaluation import (
+    Assignment,
+    Candidate,
+    Evaluator,
+    replace_choices,
+    replicate_all,
+)
 from shardlab.autoshard.spec_choices import DimAxes, MeshSizes, spec_choices
 
 EXHAUSTIVE_LIMIT = 256  # candidates of a space that is searched completely, if there is time
@@ -93,14 +99,14 @@ class Search:
         )
 
     def _improve_arguments(self, mesh: MeshSizes) -> Candidate:
-        """Try all shardings of the arguments, if they are few, with the best constraints so far."""
-        best = self._ranked()[0]
-        choices = [
-            (best.assignment[index],) if self.groups[index].point is not None else options
-            for index, options in enumerate(self._all_choices(mesh))
-        ]
-        before, is_complete = best, self.is_complete
-        self._try_all(choices, mesh)
+        """Try all shardings of few arguments, with the best constraints so far and with none."""
+        before, is_complete = self._ranked()[0], self.is_complete
+        for assignment in (before.assignment, replicate_all(self.groups)):
+            choices = [
+                (assignment[index],) if self.groups[index].point is not None else options
+                for index, options in enumerate(self._all_choices(mesh))
+            ]
+            self._try_all(choices, mesh)
         best = self._ranked()[0]
         best = best if best is before else self._improve(best)
         # Beyond a local optimum everything is extra: it was complete before.
