@@ -268,6 +268,7 @@ def _record_function(job: Job, report_step: ReportStep) -> WorkerResult:
 
 def _check_function(job: Job, report_step: ReportStep) -> WorkerResult:
     from shardlab.analysis.trace_and_check import check
+    from shardlab.findings.explained_by_fix import explain_by_fix
 
     start = time.monotonic()
     function, args = _load_function(job, report_step)
@@ -283,7 +284,8 @@ def _check_function(job: Job, report_step: ReportStep) -> WorkerResult:
     if job.fix:
         # The report of the check must arrive before the client's own limit ends this process.
         deadline = start + _SEARCH_SHARE * (job.cpu_seconds or _UNLIMITED_SECONDS)
-        report = replace(report, fix_search=_search_fixes(job, report, deadline, report_step))
+        search = _search_fixes(job, report, deadline, report_step)
+        report = explain_by_fix(replace(report, fix_search=search))
     return WorkerResult(report=report)
 
 
