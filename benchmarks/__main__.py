@@ -32,7 +32,7 @@ from benchmarks import (
     web_submitting,
     worker_throughput,
 )
-from benchmarks.autoshard import search_quality
+from benchmarks.autoshard import search_quality, search_time
 from benchmarks.options import QUICK, Options
 from benchmarks.report import Section
 
@@ -49,6 +49,7 @@ _SECTIONS: dict[str, Callable[[Options], Section | list[Section]]] = {
     "layouts": layout_rate.measure_layouts,
     "plan": plan_time.measure_plans,
     "autoshard": search_quality.measure_autoshard,
+    "autoshard-time": search_time.measure_search_time,
     "planner": planner_accuracy.measure_planner,
     "judge": judge_throughput.measure_judge,
     "web-reading": web_reading.measure_reading,
@@ -96,6 +97,12 @@ def _parse_sections(_: object, __: object, text: str | None) -> tuple[str, ...]:
     metavar="N,N",
     help=f"Device counts, of {','.join(str(n) for n in programs.DEVICES)}.",
 )
+@click.option(
+    "--search-seconds",
+    type=click.FloatRange(min=0.1),
+    help="Time limit of each search of section autoshard.",
+)
+@click.option("--prove", is_flag=True, help="Section autoshard also proves each answer.")
 @click.option("--torch", is_flag=True, help="Also PyTorch's LocalTensor (installs torch once).")
 @click.option(
     "--autoparallel",
@@ -114,6 +121,8 @@ def main(
     quick: bool,
     only: tuple[str, ...],
     devices: tuple[int, ...] | None,
+    search_seconds: float | None,
+    prove: bool,
     torch: bool,
     autoparallel: Path | None,
     calculon: Path | None,
@@ -121,8 +130,10 @@ def main(
 ) -> None:
     """Time the simulator against the unsharded program and forced host devices."""
     options = dataclasses.replace(
-        QUICK if quick else Options(), autoparallel=autoparallel, calculon=calculon
+        QUICK if quick else Options(), autoparallel=autoparallel, calculon=calculon, prove=prove
     )
+    if search_seconds:
+        options = dataclasses.replace(options, search_s=search_seconds)
     if devices:
         options = dataclasses.replace(options, devices=devices)
     console = Console()

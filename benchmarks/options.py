@@ -18,7 +18,9 @@ class Options:
     limit_s: float = 180.0
     # Meshes of each program of section autoshard, and its time limit for one search.
     meshes: int = 3
-    search_s: float = 45.0
+    search_s: float = 30.0
+    # Whether it also proves each answer, which compiles and runs the program.
+    prove: bool = False
     # Clones of peers of the planner; they are never committed.
     autoparallel: Path | None = None
     calculon: Path | None = None

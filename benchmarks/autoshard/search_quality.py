@@ -52,12 +52,13 @@ def measure_autoshard(options: Options, names: Sequence[str] = registry.NAMES) -
             "exhaustive, ms",
             "candidates",
             "search, s",
+            "processor, s",
         ],
     )
     for name in names:
         program = registry.make_program(name)
         for mesh in program.meshes[: options.meshes]:
-            _add_row(section, name, program, mesh, options.search_s)
+            _add_row(section, name, program, mesh, options)
     section.goals += _goals(section.data)
     section.notes = [
         "Known: " + ", ".join(BASELINES) + "; only what fits the memory counts.",
@@ -68,22 +69,23 @@ def measure_autoshard(options: Options, names: Sequence[str] = registry.NAMES) -
 
 
 def _add_row(
-    section: Section, name: str, program: BenchmarkProgram, mesh: str, budget_s: float
+    section: Section, name: str, program: BenchmarkProgram, mesh: str, options: Options
 ) -> None:
-    start = time.perf_counter()
+    start, processor_start = time.perf_counter(), time.process_time()
     try:
         answer = autoshard(
             program.function,
             *program.args,
             mesh=mesh,
             hardware=program.hardware,
-            budget=budget_s,
+            budget=options.search_s,
+            prove=options.prove,
         )
     except LabError as error:
-        section.rows.append([name, mesh, f"not found: {error.what}", *["-"] * 6])
+        section.rows.append([name, mesh, f"not found: {error.what}", *["-"] * 7])
         section.data.append({"program": name, "mesh": mesh, "failure": error.what})
         return
-    seconds = time.perf_counter() - start
+    seconds, processor_seconds = time.perf_counter() - start, time.process_time() - processor_start
     known = best_known(answer.comparison)
     exhaustive = exhaustive_seconds(program, mesh)
     ratio = answer.cost.seconds / known.seconds if known else None
@@ -98,29 +100,32 @@ def _add_row(
             milliseconds_text(exhaustive),
             str(answer.search.n_candidates),
             f"{seconds:.1f}",
+            f"{processor_seconds:.1f}",
         ]
     )
-    section.data.append(_row_data(name, mesh, answer, known, exhaustive, seconds))
+    section.data.append(
+        {
+            "program": name,
+            "mesh": mesh,
+            "search_s": seconds,
+            "processor_s": processor_seconds,
+            **_answer_data(answer, known, exhaustive),
+        }
+    )
+    # One line each: a full run takes an hour, and may be ended early.
+    print("  ".join(section.rows[-1]), flush=True)
 
 
-def _row_data(
-    name: str,
-    mesh: str,
-    answer: Autosharding,
-    known: ShardingCost | None,
-    exhaustive: float | None,
-    seconds: float,
+def _answer_data(
+    answer: Autosharding, known: ShardingCost | None, exhaustive: float | None
 ) -> dict[str, Any]:
     return {
-        "program": name,
-        "mesh": mesh,
         "found_s": answer.cost.seconds,
         "known": known.name if known else None,
         "known_s": known.seconds if known else None,
         "exhaustive_s": exhaustive,
         "n_candidates": answer.search.n_candidates,
         "is_complete": answer.search.is_complete,
-        "search_s": seconds,
     }
 
 

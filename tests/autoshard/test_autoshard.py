@@ -15,15 +15,26 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import shardlab
+from shardlab._jax.shardy_program import lower_once
+from shardlab.autoshard import search
 from shardlab.autoshard.answer_text import answer_text
 from shardlab.autoshard.arguments import find_state, group_leaves, read_leaves
+from shardlab.autoshard.evaluation import Evaluator, replicate_all
 from shardlab.autoshard.paste_text import rules_of
+from shardlab.autoshard.step_cost import StepCoster
 from shardlab.errors import CannotAutoshard
+from shardlab.hardware.chips import parse_hardware
 from shardlab.sharding.mesh import parse_mesh
 from shardlab.sharding.spec import Spec
 from shardlab.tracing.stage import argument_names
 
 BUDGET = 3600.0  # the searches below end by themselves
+
+
+@pytest.fixture(autouse=True)
+def small_exhaustive_searches(monkeypatch):
+    """Local search finds the same answers below, in a fraction of the candidates."""
+    monkeypatch.setattr(search, "EXHAUSTIVE_LIMIT", 32)
 
 
 def find(f, args, **options):
@@ -48,7 +59,8 @@ def specs_by_name(answer):
     return {argument.name: argument.spec for argument in answer.arguments}
 
 
-def test_a_small_model_is_data_parallel():
+def test_a_small_model_is_data_parallel(monkeypatch):
+    monkeypatch.setattr(search, "EXHAUSTIVE_LIMIT", 256)
     answer = find(mlp_step, mlp_args(batch=2**21, width=256, hidden=768), mesh="data=8")
     assert answer.specs == (Spec(), Spec(), Spec("data", None))
 
@@ -75,9 +87,10 @@ def test_the_answer_is_never_worse_than_the_usual_shardings():
 
 def test_local_search_finds_the_optimum_of_an_exhaustive_search(monkeypatch):
     args = mlp_args(batch=512, width=1024, hidden=3072)
+    monkeypatch.setattr(search, "EXHAUSTIVE_LIMIT", 256)
     optimum = find(mlp_step, args, mesh="data=8", memory=10**7)
     assert optimum.search.is_exhaustive
-    monkeypatch.setattr("shardlab.autoshard.search.EXHAUSTIVE_LIMIT", 0)
+    monkeypatch.setattr(search, "EXHAUSTIVE_LIMIT", 0)
     local = find(mlp_step, args, mesh="data=8", memory=10**7)
     assert not local.search.is_exhaustive
     assert local.search.is_complete
@@ -89,6 +102,49 @@ def test_the_same_seed_gives_the_same_answer():
     first, second = (find(layers_step, args, mesh="data=4", seed=3) for _ in range(2))
     assert first.specs == second.specs
     assert first.search.n_candidates == second.search.n_candidates
+
+
+def test_ctrl_c_ends_the_search_with_the_best_so_far():
+    def interrupt(step):
+        if "FSDP" in step:
+            raise KeyboardInterrupt
+
+    answer = find(layers_step, layers_args(), mesh="data=4", on_progress=interrupt)
+    assert answer.search.is_interrupted
+    assert {cost.name for cost in answer.comparison} == {"replicated", "data parallel"}
+    assert answer.cost.seconds == min(cost.seconds for cost in answer.comparison)
+    text = answer_text(answer, 200)
+    assert "Not proven: interrupted. Interrupted: 2 candidates" in text
+    assert shardlab.Autosharding.from_json(json.loads(json.dumps(answer.to_json()))) == answer
+
+
+def test_ctrl_c_before_anything_fits_is_an_interrupt():
+    def interrupt(step):
+        if "data parallel" in step:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        find(layers_step, layers_args(), mesh="data=4", memory=10**6, on_progress=interrupt)
+
+
+def test_what_was_evaluated_when_the_time_is_over_is_offered():
+    """A space that is tried completely may be left before its end, after its best candidate."""
+    sizes = (("data", 8),)
+    args = mlp_args(batch=2**21, width=256, hidden=768)
+    leaves = read_leaves(argument_names(mlp_step, args), frozenset({0, 1}), ["data"])
+    groups = tuple(group_leaves(leaves))
+    evaluator = Evaluator(
+        program=lower_once(mlp_step, args, sizes),
+        groups=groups,
+        coster=StepCoster(hardware=parse_hardware("tpu-v5p"), weight_shapes=frozenset()),
+        memory_limit=10**12,
+    )
+    replicated = replicate_all(groups)
+    data_parallel = (*replicated[:-1], (("data",), ()))
+    better = evaluator.evaluate(sizes, data_parallel)
+    late = search.Search(evaluator=evaluator, deadline=0.0)
+    assert late.find([("replicated", sizes, replicated)])[0] is better
+    assert not late.is_exhaustive
 
 
 def test_what_the_person_annotated_is_kept():

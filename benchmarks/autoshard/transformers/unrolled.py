@@ -1,4 +1,4 @@
-"""A decoder of 12 layers, written as a Python loop."""
+"""A decoder whose layers are written as a Python loop."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def loss(params, ids, labels):
     return cross_entropy(rms_norm(x, params["norm"]) @ params["head"], labels)
 
 
-def make_program() -> BenchmarkProgram:
+def make_program(n_layers: int = 12) -> BenchmarkProgram:
     params = {
         "embedding": array(32768, 2048),
-        "layers": [block_shapes(2048, 8192, 16)] * 12,
+        "layers": [block_shapes(2048, 8192, 16)] * n_layers,
         "norm": array(2048),
         "head": array(2048, 32768),
     }

@@ -32,6 +32,8 @@ class InsertedCall:
     source: str  # file:line of the user's program; empty if unknown
     name_stack: str  # JAX's, such as jit(step)/transpose(jvp())/dot_general
     count: int
+    operand_shape: tuple[int, ...] = ()  # on one device
+    result_shape: tuple[int, ...] = ()
 
     @property
     def is_backward(self) -> bool:

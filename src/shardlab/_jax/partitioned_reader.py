@@ -98,6 +98,7 @@ class _Reading:
     products: list[LocalProduct] = field(default_factory=list)
     passes: dict[tuple[str, str], float] = field(default_factory=dict)
     has_unknown_trip_count: bool = False
+    loop_stacks: list[str] = field(default_factory=list)  # of the loops around, outermost first
 
 
 @dataclass
@@ -195,14 +196,21 @@ class PartitionedReader:
         return 0.0
 
     def _read_while(self, op: Any, count: int, reading: _Reading) -> float:
-        body = op.operation.regions[1].blocks[0]
         trips = trip_count(op)
         if trips is None:
             reading.has_unknown_trip_count = True
-        for argument, result in zip(body.arguments, op.results, strict=True):
-            if result in self._values:
-                self._values[argument] = self._values[result]
-        return self._read_block(body, count * (1 if trips is None else trips), reading)
+        # The name stacks of operations in a loop start at the loop.
+        reading.loop_stacks.append(self._sources.find(op.location)[1])
+        peak = 0.0
+        for region in op.operation.regions:  # the condition, the body
+            block = region.blocks[0]
+            for argument, result in zip(block.arguments, op.results, strict=True):
+                if result in self._values:
+                    self._values[argument] = self._values[result]
+            n_executions = count * (1 if trips is None else trips)
+            peak = max(peak, self._read_block(block, n_executions, reading))
+        reading.loop_stacks.pop()
+        return peak
 
     def _is_stored(
         self, value: Any, producer: str, uses: dict[Any, list[int]], operations: list[Any]
@@ -262,7 +270,7 @@ class PartitionedReader:
         if name == "sdy.all_slice":
             return  # each device drops what it does not keep: nothing is sent
         kind, result = name.removeprefix("sdy."), op.results[0]
-        result_bytes = self._local_bytes(result)
+        result_bytes, result_shape = self._local_bytes(result), self._local_shape(result)
         if name == "sdy.collective_permute":
             before, after = self._axes_of(op.operands[0]), self._axes_of(result)
             names = {a for axes in (before or (), after or ()) for dim in axes for a in dim}
@@ -278,6 +286,7 @@ class PartitionedReader:
                 sliced, _ = self._axis_list(user.attributes["slicing_axes"])
                 if set(sliced) == set(axes):
                     kind, result_bytes = "reduce_scatter", self._local_bytes(user.results[0])
+                    result_shape = self._local_shape(user.results[0])
         if group <= 1:
             return
         source, name_stack = self._sources.find(op.location)
@@ -292,8 +301,10 @@ class PartitionedReader:
                 dtype=dtype,
                 shape=shape,
                 source=source,
-                name_stack=name_stack,
+                name_stack="/".join([*reading.loop_stacks, name_stack]),
                 count=count,
+                operand_shape=self._local_shape(op.operands[0]),
+                result_shape=result_shape,
             )
         )
 

@@ -200,7 +200,7 @@ def _propagate_shardings(
         if len(devices) > 1:
             pipeline = passmanager.PassManager.parse("builtin.module(sdy-propagation-pipeline)")
             try:
-                _replace_ops_as_xla_does(operation)
+                replace_ops_as_xla_does(operation)
                 pipeline.run(operation)
             except ir.MLIRError:
                 # Shardy does not know some operation: only the user's annotations count then.
@@ -221,7 +221,7 @@ def _propagate_shardings(
         )
 
 
-def _replace_ops_as_xla_does(operation: Any) -> None:
+def replace_ops_as_xla_does(operation: Any) -> None:
     """Replace operations that XLA rewrites before it propagates: the shardings depend on it.
 
     - Elementwise chlo operations (erf and others), which Shardy does not know and XLA expands.
@@ -235,7 +235,7 @@ def _replace_ops_as_xla_does(operation: Any) -> None:
     for region in operation.regions:
         for block in region.blocks:
             for op in list(block.operations):
-                _replace_ops_as_xla_does(op.operation)
+                replace_ops_as_xla_does(op.operation)
                 name = op.operation.name
                 if name.startswith("chlo.") and _is_elementwise_op(op):
                     if jax.__version_info__ >= (0, 12):

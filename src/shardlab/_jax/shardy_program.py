@@ -88,7 +88,7 @@ class ShardyProgram:
                 raise PartitioningFailed(str(error)) from error
             if mesh not in self._readers:
                 self._readers[mesh] = PartitionedReader(dict(mesh))
-            return self._readers[mesh].read(_find_main(operation), frozenset(self.state))
+            return self._readers[mesh].read(find_main(operation), frozenset(self.state))
 
     def annotated_module(
         self, argument_axes: Sequence[DimAxes], constraints: Mapping[str, DimAxes]
@@ -109,7 +109,7 @@ class ShardyProgram:
         operation = self.module.operation.clone()
         if mesh != self.mesh:
             _set_mesh(operation, mesh)
-        main = _find_main(operation)
+        main = find_main(operation)
         # A random key is lowered to an array of integers with one more dimension.
         ranks = [len(ir.RankedTensorType(argument.type).shape) for argument in main.arguments]
         argument_axes = [
@@ -162,7 +162,7 @@ def lower_once(
     with module.context as context:
         context.enable_multithreading(False)
         inline_calls(module.operation)
-        points = _name_points(_find_main(module.operation))
+        points = _name_points(find_main(module.operation))
     return ShardyProgram(
         module=module,
         mesh=mesh,
@@ -173,7 +173,7 @@ def lower_once(
     )
 
 
-def _find_main(module: Any) -> Any:
+def find_main(module: Any) -> Any:
     for function in module.regions[0].blocks[0].operations:
         if getattr(function, "name", None) is not None and str(function.name) == '"main"':
             return function

@@ -58,6 +58,7 @@ def trace(
     mesh: Any = None,
     topology: str | None = None,
     memory: bool = False,
+    quick: bool = False,
 ) -> Trace:
     """Return what `f(*args)` communicates on a mesh, without running it.
 
@@ -74,11 +75,21 @@ def trace(
     used. If arrays are sharded outside shard_map, XLA for CPU compiles the program in a separate
     process to find the collectives it inserts; with a `topology` (`v5e:16x16`) XLA for TPU does,
     which the extra `shardlab[tpu]` installs. With `memory` every program is compiled, for the
-    memory per device. A program that JAX rejects raises `ProgramRejected`, with the finding.
+    memory per device. With `quick` nothing is compiled: the inserted collectives are those of
+    Shardy's passes, in milliseconds. A program that JAX rejects raises `ProgramRejected`, with the
+    finding.
     """
     from shardlab.tracing.observe import CompilerUse, observe
 
-    compiler_use: CompilerUse = "always" if memory else "for shardings"
+    if quick and (memory or topology):
+        raise InvalidType(
+            "A quick trace does not compile the program.",
+            where=f"trace(..., quick=True, memory={memory}, topology={topology!r})",
+            fix="leave out quick, or leave out memory and topology.",
+        )
+    compiler_use: CompilerUse = "for shardings"
+    if memory or quick:
+        compiler_use = "always" if memory else "quick"
     observation = observe(f, args, mesh, compiler_use=compiler_use, topology=topology)
     config = read_config(_source_file(f))
     raise_if_rejected(observation)

@@ -108,6 +108,7 @@ class SearchSummary:
     is_exhaustive: bool
     is_complete: bool  # False: the time budget ended the search
     seed: int
+    is_interrupted: bool = False  # by Ctrl-C: the best until then
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,6 +49,8 @@ def _sheet(answer: Autosharding) -> Sheet:
 
 def _proof_text(answer: Autosharding) -> str:
     proof = answer.proof
+    if proof is None and answer.search.is_interrupted:
+        return "Not proven: interrupted."
     if proof is None:
         return "Not proven: no proof was requested."
     if proof.verdict == "proven":
@@ -81,6 +83,8 @@ def _search_text(answer: Autosharding) -> str:
         return f"Search: {took}; {n_discarded} failed a proof."
     if search.is_exhaustive:
         return f"Exhaustive search: {took}; no other choice on this mesh is better."
+    if search.is_interrupted:
+        return f"Interrupted: {took}; these are the best shardings found until then."
     ending = (
         "no single change and no pair of changes is better"
         if search.is_complete

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,10 +13,12 @@ import jax
 from jax.sharding import NamedSharding
 
 from shardlab.autoshard.spec_choices import DimAxes
+from shardlab.tracing.stage import program_name
 
 _NUMBER = re.compile(r"\d+")
 _BITS = 8
 _MIN_STATE_LEAVES = 2
+_JIT_TYPE = type(jax.jit(lambda: None))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,3 +197,47 @@ def _is_same_tree(first: Any, second: Any) -> bool:
         return False
     pairs = zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
     return all(a.shape == b.shape and a.dtype == b.dtype for a, b in pairs)
+
+
+def bind_constants(
+    f: Callable[..., Any], args: tuple[Any, ...]
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Return a function of arrays only, and its arguments, in the same pytrees.
+
+    What is no array (static arguments, functions inside of an Equinox module) becomes a constant
+    of the function, and None in its arguments and results. Arguments that `f` changes in place, as
+    NNX modules, come back as its first results.
+    """
+    leaves, tree = jax.tree.flatten(args)
+    is_array = [_is_array(leaf) for leaf in leaves]
+    if all(is_array) and isinstance(f, _JIT_TYPE):
+        return f, args  # its donations still apply
+
+    def call_with_arrays(*new_args: Any) -> Any:
+        arrays = iter(jax.tree.leaves(new_args))
+        filled = [
+            next(arrays) if is_traced else leaf
+            for leaf, is_traced in zip(leaves, is_array, strict=True)
+        ]
+        full_args = jax.tree.unflatten(tree, filled)
+        starts = _starts(full_args)
+        result = f(*full_args)
+        changed = []
+        for arg, start in zip(full_args, starts, strict=True):
+            after = jax.tree.leaves(arg)
+            before = filled[start : start + len(after)]
+            if any(new is not old for new, old in zip(after, before, strict=False)):
+                changed.append(arg)
+        return _arrays_only((*changed, result) if changed else result)
+
+    functools.update_wrapper(call_with_arrays, f)
+    call_with_arrays.__name__ = call_with_arrays.__qualname__ = program_name(f)
+    return call_with_arrays, _arrays_only(args)
+
+
+def _arrays_only(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf if _is_array(leaf) else None, tree)
+
+
+def _is_array(leaf: Any) -> bool:
+    return hasattr(leaf, "shape") and hasattr(leaf, "dtype")

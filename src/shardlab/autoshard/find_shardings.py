@@ -12,7 +12,14 @@ import jax
 from shardlab._jax.shardy_program import ShardyProgram, lower_once
 from shardlab._text.units import parse_bytes
 from shardlab.autoshard.answer import Autosharding
-from shardlab.autoshard.arguments import Group, Leaf, find_state, group_leaves, read_leaves
+from shardlab.autoshard.arguments import (
+    Group,
+    Leaf,
+    bind_constants,
+    find_state,
+    group_leaves,
+    read_leaves,
+)
 from shardlab.autoshard.evaluation import Assignment, Candidate, Evaluator
 from shardlab.autoshard.make_answer import make_answer
 from shardlab.autoshard.proven_answer import DEFAULT_PROOF_LIMIT, offer_proven
@@ -26,7 +33,7 @@ from shardlab.sharding.mesh import parse_mesh
 from shardlab.tracing.stage import argument_names, parse_shape_argument
 
 DEFAULT_HARDWARE = "tpu-v5p"
-DEFAULT_BUDGET = 45.0  # seconds of search
+DEFAULT_BUDGET = 30.0  # seconds of search
 _REASON_SHARE = 0.25  # of the budget, for the alternatives of each large array
 
 
@@ -70,7 +77,8 @@ def autoshard(
     `data` and `model` are searched too. The leaves of `args` are arrays, `jax.ShapeDtypeStruct`s or
     text such as "f32[8,6]"; an argument that has a `NamedSharding` on the mesh keeps it, and so do
     the constraints inside of `f`. `memory` is the limit of a device, by default 90 % of the chip's.
-    The search ends after `budget` seconds; the result has the best shardings found until then.
+    The search ends after `budget` seconds; the result has the best shardings found until then, and
+    so it has after Ctrl-C.
 
     Then the best shardings are proven, within `proof_limit` seconds: XLA's own partitioner must
     insert the collectives that they were timed with, and the program must return the values of the
@@ -85,6 +93,7 @@ def autoshard(
     report_step = on_progress or (lambda step: None)
     setting = _parse_setting(mesh, devices, hardware, memory, budget, seed)
     args = tuple(jax.tree.map(parse_shape_argument, arg) for arg in args)
+    f, args = bind_constants(f, args)
     state = find_state(f, args)
     axis_names = [name for name, _ in setting.meshes[0]]
     leaves = read_leaves(argument_names(f, args), frozenset(state.values()), axis_names)
@@ -118,7 +127,7 @@ def autoshard(
         raise _does_not_fit(candidates[0].memory_bytes, setting)
     report_step("comparing the answer with its alternatives")
     answers = _answers(f, leaves, search, fitting, setting, started)
-    if not prove:
+    if not prove or search.is_interrupted:
         return next(answers)
     return offer_proven(f, args, answers, limit_s=proof_limit, report_step=report_step)
 
@@ -132,7 +141,8 @@ def _answers(
     started: float,
 ) -> Iterator[Autosharding]:
     """Yield an answer for each candidate; it is made once those before it are disproven."""
-    deadline = started + setting.budget
+    # After Ctrl-C the answer is expected now, without alternatives.
+    deadline = time.monotonic() if search.is_interrupted else started + setting.budget
     for number in range(len(candidates)):
         answer = make_answer(
             f,

@@ -73,6 +73,7 @@ def make_answer(
             is_exhaustive=search.is_exhaustive,
             is_complete=search.is_complete,
             seed=search.seed,
+            is_interrupted=search.is_interrupted,
         ),
         runners_up=tuple(
             RunnerUp(

@@ -49,14 +49,18 @@ def offer_proven(
             reason = f"the {limit_s:g} s for proofs were over."
             proof = not_proven(answer.program, tuple(parse_mesh(answer.mesh).shape.items()), reason)
         else:
-            proof = prove_answer(
-                f,
-                args,
-                answer,
-                compile_limit_s=round(remaining * _COMPILE_SHARE, 1),
-                run_limit_s=round(remaining * (1 - _COMPILE_SHARE), 1),
-                on_progress=report_step,
-            )
+            try:
+                proof = prove_answer(
+                    f,
+                    args,
+                    answer,
+                    compile_limit_s=round(remaining * _COMPILE_SHARE, 1),
+                    run_limit_s=round(remaining * (1 - _COMPILE_SHARE), 1),
+                    on_progress=report_step,
+                )
+            except KeyboardInterrupt:
+                search = dataclasses.replace(answer.search, is_interrupted=True)
+                return dataclasses.replace(answer, search=search, discarded=tuple(discarded))
         if proof.verdict != "disproven":
             return dataclasses.replace(answer, proof=proof, discarded=tuple(discarded))
         discarded.append(_discarded(answer, proof))

@@ -11,14 +11,21 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import product
 from math import prod
 
 from shardlab.autoshard.arguments import Group
-from shardlab.autoshard.evaluation import Assignment, Candidate, Evaluator, replace_choices
+from shardlab.autoshard.evaluation import (
+    Assignment,
+    Candidate,
+    Evaluator,
+    replace_choices,
+    replicate_all,
+)
 from shardlab.autoshard.spec_choices import DimAxes, MeshSizes, spec_choices
 
-EXHAUSTIVE_LIMIT = 256  # candidates of a space that is searched completely
+EXHAUSTIVE_LIMIT = 256  # candidates of a space that is searched completely, if there is time
 _SMALL_SHARE = 1e-3  # of the bytes of all arguments: groups below keep their start
 _N_STARTS = 2  # from which a local search begins
 
@@ -36,6 +43,7 @@ class Search:
     is_of_meshes: bool = False  # of several meshes
     is_exhaustive: bool = False
     is_complete: bool = True  # False: the time was over before no move was better
+    is_interrupted: bool = False  # by Ctrl-C
     starts: dict[str, Candidate] = field(default_factory=dict)
 
     @property
@@ -44,6 +52,20 @@ class Search:
 
     def find(self, starts: Sequence[tuple[str, MeshSizes, Assignment]]) -> list[Candidate]:
         """Return the candidates, in the order in which they are to be offered.
+
+        Ctrl-C ends the search, not the process, as soon as there is one that fits.
+        """
+        try:
+            return self._find(starts)
+        except KeyboardInterrupt:
+            candidates = self._ranked()
+            if not candidates or not self.evaluator.fits(candidates[0]):
+                raise
+            self.is_interrupted, self.is_complete, self.is_exhaustive = True, False, False
+            return candidates
+
+    def _find(self, starts: Sequence[tuple[str, MeshSizes, Assignment]]) -> list[Candidate]:
+        """Search until no move is better, or the time is over.
 
         After an exhaustive search that is by score. After a local search the local optima and the
         usual shardings come first: most others differ from an optimum in one array only, and if
@@ -54,14 +76,42 @@ class Search:
         evaluated = self._evaluate_starts(starts)
         if not evaluated:
             return []
-        if len(meshes) == 1 and self._count_space(meshes[0]) <= EXHAUSTIVE_LIMIT:
-            optimum = self._search_all(meshes[0])
-            if optimum is not None:
-                self.is_exhaustive = True
-                return _distinct([optimum, *self._ranked()])
+        # Local search first, also in a small space: if the time ends, the best has been tried.
         optima = [self._improve(candidate) for candidate in _distinct(evaluated)[:_N_STARTS]]
+        if len(meshes) == 1:
+            choices = self._all_choices(meshes[0])
+            self.is_exhaustive = self._try_all(choices, meshes[0])
+            if self.is_exhaustive:
+                self.is_complete = True
+                return _distinct([self._first_best(choices, meshes[0]), *self._ranked()])
+            optima.append(self._improve_arguments(meshes[0]))
         first = sorted(_distinct([*optima, *evaluated]), key=self.evaluator.score)
         return _distinct([*first, *self._ranked()])
+
+    def _first_best(
+        self, choices: Sequence[tuple[DimAxes | None, ...]], mesh: MeshSizes
+    ) -> Candidate:
+        """Return the best candidate; of equally good ones that which shards least."""
+        evaluated = (self.evaluator.evaluate(mesh, item) for item in product(*choices))
+        accepted = [candidate for candidate in evaluated if candidate is not None]
+        return reduce(
+            lambda best, item: item if self.evaluator.is_better(item, best) else best, accepted
+        )
+
+    def _improve_arguments(self, mesh: MeshSizes) -> Candidate:
+        """Try all shardings of few arguments, with the best constraints so far and with none."""
+        before, is_complete = self._ranked()[0], self.is_complete
+        for assignment in (before.assignment, replicate_all(self.groups)):
+            choices = [
+                (assignment[index],) if self.groups[index].point is not None else options
+                for index, options in enumerate(self._all_choices(mesh))
+            ]
+            self._try_all(choices, mesh)
+        best = self._ranked()[0]
+        best = best if best is before else self._improve(best)
+        # Beyond a local optimum everything is extra: it was complete before.
+        self.is_complete = is_complete
+        return best
 
     def _ranked(self) -> list[Candidate]:
         return sorted(self.evaluator.candidates, key=self.evaluator.score)
@@ -81,23 +131,18 @@ class Search:
 
     # ---------------------------------------------------------------------------------- exhaustive
 
-    def _count_space(self, mesh: MeshSizes) -> int:
-        return prod(len(choices) for choices in self._all_choices(mesh))
-
     def _all_choices(self, mesh: MeshSizes) -> list[tuple[DimAxes | None, ...]]:
         return [self.choices(index, mesh) for index in range(len(self.groups))]
 
-    def _search_all(self, mesh: MeshSizes) -> Candidate | None:
-        best: Candidate | None = None
-        for assignment in product(*self._all_choices(mesh)):
+    def _try_all(self, choices: Sequence[tuple[DimAxes | None, ...]], mesh: MeshSizes) -> bool:
+        """Evaluate every combination; return whether there are few enough, and time for them."""
+        if prod(map(len, choices)) > EXHAUSTIVE_LIMIT:
+            return False
+        for assignment in product(*choices):
             if time.monotonic() > self.deadline:
-                return None
-            candidate = self.evaluator.evaluate(mesh, assignment)
-            if candidate is not None and (
-                best is None or self.evaluator.is_better(candidate, best)
-            ):
-                best = candidate
-        return best
+                return False
+            self.evaluator.evaluate(mesh, assignment)
+        return True
 
     # -------------------------------------------------------------------------------- local search
 

@@ -78,7 +78,7 @@ _HELP = f"""Find shardings of a jit program: specs, constraints, what they cost,
     click.option(
         "--budget",
         type=click.FloatRange(min=0, min_open=True),
-        default=45.0,
+        default=30.0,
         show_default=True,
         metavar="SECONDS",
         help="Time to search; the best shardings until then are the answer.",
@@ -163,6 +163,8 @@ def command(
     result = run_job(job, time_limit=time_limit, memory_limit=memory_limit, quiet=quiet)
     if result.autosharding is not None:
         _write_answer(result.autosharding, json_file, html_file, rules_file)
+        if result.autosharding.search.is_interrupted:
+            raise click.exceptions.Exit(130)
     raise_failure(result)
 
 

@@ -59,6 +59,11 @@ _HELP = f"""List the collectives of a program: bytes, and time on named hardware
     help="Use the TPU compiler, for v5e:16x16 for example. Needs shardlab[tpu], but no TPU.",
 )
 @click.option(
+    "--quick",
+    is_flag=True,
+    help="Do not compile: inserted collectives are those of Shardy's passes, in milliseconds.",
+)
+@click.option(
     "--dcn",
     multiple=True,
     metavar="AXIS",
@@ -90,6 +95,7 @@ def command(
     devices: int | None,
     hardware: str | None,
     topology: str | None,
+    quick: bool,
     dcn: tuple[str, ...],
     efficiency: float,
     dtype: str,
@@ -117,6 +123,10 @@ def command(
     estimate_time = _make_estimator(hardware, dcn, efficiency, dtype)
     if topology and target.kind == "script":
         raise click.UsageError("--topology needs a function: file.py:function or module:function.")
+    if quick and (topology or target.kind == "script"):
+        raise click.UsageError(
+            "--quick needs a function (file.py:function or module:function), and no --topology."
+        )
     job = Job(
         command="trace",
         target=target,
@@ -125,6 +135,7 @@ def command(
         meshes=meshes,
         devices=devices,
         topology=topology,
+        quick=quick,
     )
     result = run_job(job, time_limit=time_limit, memory_limit=memory_limit, quiet=quiet)
     outputs = TraceOutputs(

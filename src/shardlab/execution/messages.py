@@ -41,7 +41,7 @@ class AutoshardOptions:
     """What `shardlab autoshard` searches for, and for how long."""
 
     memory: str | None = None  # of a device
-    budget: float = 45.0  # seconds
+    budget: float = 30.0  # seconds
     seed: int = 0
     prove: bool = True
     proof_limit: float = 120.0  # seconds
@@ -58,6 +58,7 @@ class Job:
     meshes: tuple[str, ...] = ()
     devices: int | None = None
     topology: str | None = None
+    quick: bool = False  # `trace`: the collectives of Shardy's passes, without a compiler
     run: bool = True
     hardware: str | None = None  # the chip of the times in a recording
     program: str | None = None  # of a script: the name of the program to record

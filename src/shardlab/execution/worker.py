@@ -78,6 +78,8 @@ def _open_channel() -> tuple[TextIO, Job]:
 
     _exit_with_client(client)
     _limit_processor_time(job.cpu_seconds)
+    # A shell starts background jobs with SIGINT ignored; autoshard ends its search by it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # An exception instead of the default action, so that the program's `finally` blocks run.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     return channel, job
@@ -227,7 +229,7 @@ def _trace_function(job: Job, report_step: ReportStep) -> WorkerResult:
     function, args = _load_function(job, report_step)
     name = job.target.function
     report_step(f"tracing {name}{f' on {job.mesh}' if job.mesh else ''}")
-    record = trace(function, *args, mesh=job.mesh, topology=job.topology)
+    record = trace(function, *args, mesh=job.mesh, topology=job.topology, quick=job.quick)
     # A wrapped function has the name of its body; the user knows it by the name they typed.
     return WorkerResult(traces=(replace(record, program=name),))
 
@@ -266,6 +268,7 @@ def _record_function(job: Job, report_step: ReportStep) -> WorkerResult:
 
 def _check_function(job: Job, report_step: ReportStep) -> WorkerResult:
     from shardlab.analysis.trace_and_check import check
+    from shardlab.findings.explained_by_fix import explain_by_fix
 
     start = time.monotonic()
     function, args = _load_function(job, report_step)
@@ -281,7 +284,8 @@ def _check_function(job: Job, report_step: ReportStep) -> WorkerResult:
     if job.fix:
         # The report of the check must arrive before the client's own limit ends this process.
         deadline = start + _SEARCH_SHARE * (job.cpu_seconds or _UNLIMITED_SECONDS)
-        report = replace(report, fix_search=_search_fixes(job, report, deadline, report_step))
+        search = _search_fixes(job, report, deadline, report_step)
+        report = explain_by_fix(replace(report, fix_search=search))
     return WorkerResult(report=report)
 
 

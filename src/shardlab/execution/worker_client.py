@@ -46,6 +46,7 @@ _WORKER_CODE = (
 _POLL_SECONDS = 0.2
 _LAST_MESSAGE_SECONDS = 2.0
 _TERMINATE_SECONDS = 0.5
+_INTERRUPTED_SECONDS = 60.0
 
 Lines = queue.SimpleQueue[bytes]  # an empty line marks the end of the stream
 ReportStep = Callable[[str], None]
@@ -72,9 +73,27 @@ def run_worker(job: Job, *, seconds: float, report_step: ReportStep) -> WorkerRe
         with contextlib.suppress(OSError):
             process.stdin.write(encode_message(replace(job, cpu_seconds=seconds)).encode() + b"\n")
             process.stdin.flush()
-        message = _wait_for_result(process, lines, job, seconds, report_step)
+        try:
+            message = _wait_for_result(process, lines, job, seconds, report_step)
+        except KeyboardInterrupt:
+            if job.command != "autoshard":
+                raise
+            report_step("interrupted; waiting for the best shardings so far")
+            message = _interrupt(process, lines, job)
     if isinstance(message, Failure):
         raise error_from_failure(message)
+    return message
+
+
+def _interrupt(process: subprocess.Popen[bytes], lines: Lines, job: Job) -> WorkerResult:
+    """Let a search end with what it has; raise KeyboardInterrupt if that is nothing."""
+    process.send_signal(signal.SIGINT)
+    try:
+        message = _wait_for_result(process, lines, job, _INTERRUPTED_SECONDS, lambda step: None)
+    except LabError:
+        raise KeyboardInterrupt from None
+    if isinstance(message, Failure):
+        raise KeyboardInterrupt
     return message
 
 

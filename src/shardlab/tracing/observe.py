@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from jax.sharding import NamedSharding
 
 from shardlab import _jax
+from shardlab._jax.shardy_program import PartitioningFailed
 from shardlab.collectives.call import CollectiveCall
 from shardlab.sharding.mesh import MeshSizes, mesh_text, parse_mesh
 from shardlab.tracing.collective_calls import collective_call, is_collective_site
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from shardlab.tracing.compiler.inserted_collectives import CompiledObservation
 
 
-CompilerUse = Literal["never", "for shardings", "always"]
+CompilerUse = Literal["never", "quick", "for shardings", "always"]
 
 
 def observe(
@@ -46,8 +47,9 @@ def observe(
 
     A program that JAX rejects gives the pattern `rejected` with JAX's message; any other exception
     is the program's own and raised. `compiler_use` says which programs are compiled; without, the
-    collectives that XLA would insert and the memory are not observed. With a `topology` every
-    program is compiled, by XLA for TPU.
+    collectives that XLA would insert and the memory are not observed. `quick` takes the collectives
+    that Shardy's passes insert instead. With a `topology` every program is compiled, by XLA for
+    TPU.
     """
     with full_tracebacks():
         try:
@@ -89,10 +91,11 @@ def observe_staged(
         shardings = (*staged.shardings, *staged.result_shardings)
         patterns = find_patterns(jaxpr, sites, staged.arrays, staged.names, shardings)
     sizes, notes = _program_mesh(staged, sites)
-    is_sharded, compiled = _needs_compiler(staged, jaxpr), None
-    if compiler_use == "always" or (compiler_use == "for shardings" and (is_sharded or topology)):
-        compiled = _compile_program(staged, topology)
-        calls, notes = (*calls, *compiled.calls), (*notes, *compiled.notes)
+    is_sharded = _needs_compiler(staged, jaxpr)
+    compiled, inserted, compiler_notes = _observe_inserted(
+        staged, compiler_use, topology, is_sharded
+    )
+    calls, notes = (*calls, *inserted), (*notes, *compiler_notes)
     notes = (*notes, *_partly_manual_notes(sites))
     # The count from partitioned HLO replaces it if there is one: its shapes are per device.
     n_flops, flops_notes = _flops_per_device(count_jaxpr_flops(jaxpr), sizes, is_sharded)
@@ -156,6 +159,26 @@ def _needs_compiler(staged: StagedProgram, jaxpr: Any) -> bool:
         for sharding in staged.result_shardings
     )
     return has_sharded_result or needs_compiler(jaxpr, staged.shardings)
+
+
+def _observe_inserted(
+    staged: StagedProgram, compiler_use: CompilerUse, topology: str | None, is_sharded: bool
+) -> tuple[CompiledObservation | None, tuple[CollectiveCall, ...], tuple[str, ...]]:
+    """Return what was compiled, the inserted collectives, and notes about them."""
+    fallback_notes: tuple[str, ...] = ()
+    if compiler_use == "quick":
+        if not is_sharded:
+            return None, (), ()
+        from shardlab.tracing.compiler.shardy_calls import REJECTED_NOTE, observe_with_shardy
+
+        try:
+            return None, *observe_with_shardy(staged)
+        except PartitioningFailed:
+            fallback_notes = (REJECTED_NOTE,)
+    elif compiler_use == "never" or not (compiler_use == "always" or is_sharded or topology):
+        return None, (), ()
+    compiled = _compile_program(staged, topology)
+    return compiled, compiled.calls, (*fallback_notes, *compiled.notes)
 
 
 def _compile_program(staged: StagedProgram, topology: str | None) -> CompiledObservation:
