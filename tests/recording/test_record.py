@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 
@@ -318,10 +319,25 @@ def test_a_recording_is_a_notebook_output():
     recording = shardlab.record(
         shard_map(lambda x: lax.psum(x, "data")), jnp.arange(4.0), mesh="data=4"
     )
-    bundle = recording._repr_mimebundle_()
-    data = bundle[0] if isinstance(bundle, tuple) else bundle
+    data = recording._repr_mimebundle_(include=None, exclude=None)  # as IPython calls it
     assert data["text/plain"] == str(recording)
-    assert len(data) > 1
+    # The page is in the output itself: a notebook shows it again without its kernel.
+    frame, _, rest = data["text/html"].partition("</iframe>")
+    page = html.unescape(re.search(r'srcdoc="([^"]*)"', frame)[1])
+    assert page == recording.to_html()
+    assert 'sandbox="allow-scripts"' in frame
+    # Without frames, as on GitHub, there is the summary.
+    assert "1 collective</summary>" in rest
+    assert "psum over data" in rest
+
+
+def test_a_recording_is_an_anywidget_on_request():
+    recording = shardlab.record(
+        shard_map(lambda x: lax.psum(x, "data")), jnp.arange(4.0), mesh="data=4"
+    )
+    widget = recording.widget()
+    assert widget.page == recording.to_html()
+    assert "application/vnd.jupyter.widget-view+json" in widget._repr_mimebundle_()[0]
 
 
 def test_max_steps_truncates_the_steps_and_not_the_result():
