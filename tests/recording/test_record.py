@@ -16,6 +16,7 @@ from jax.sharding import PartitionSpec as P
 import shardlab
 from shardlab.errors import InvalidRecording, ProgramRejected
 from shardlab.recording.device_sets import parse_device_set
+from shardlab.recording.finish_recording import fit_to_size
 from shardlab.recording.recording import Recording, load_recording
 
 
@@ -372,3 +373,20 @@ def test_an_exception_of_the_program_itself_is_not_a_rejection():
     with pytest.raises(ValueError, match="mine") as error:
         shardlab.record(fail, jnp.arange(4.0), mesh="data=4")
     assert not isinstance(error.value, ProgramRejected)
+
+
+def test_a_large_recording_is_reduced_until_its_json_fits():
+    recording = shardlab.record(
+        shard_map(lambda x: lax.psum(x * 2, "data")),
+        jnp.arange(16.0 * 40).reshape(16, 40),
+        mesh="data=16",
+    )
+    n_bytes = len(recording.to_json_text())
+    assert fit_to_size(recording, n_bytes) is recording
+    for limit in (n_bytes - 1, n_bytes * 3 // 4):
+        reduced = fit_to_size(recording, limit)
+        assert len(reduced.to_json_text()) <= limit
+        assert len(reduced.steps) == len(recording.steps)
+        assert [value.type for value in reduced.values] == [v.type for v in recording.values]
+    least = fit_to_size(recording, 1)  # the last level, though it does not fit either
+    assert max(len(value.groups) for value in least.values) == 4
