@@ -88,3 +88,16 @@ def test_the_server_loads_argon2_with_accounts_only(tmp_path):
     assert "argon2" not in modules_loaded_by(local, DATABASES)
     with_accounts = local[:-2] + ", mode='accounts', secret='x' * 64))"
     assert "argon2" in modules_loaded_by(with_accounts, DATABASES)
+
+
+def test_the_first_pages_are_served_without_fastapi_and_databases(tmp_path):
+    code = (
+        "from pathlib import Path\n"
+        "import shardlab.server.serve\n"
+        "from shardlab.server.settings import ServerSettings\n"
+        "from shardlab.server.starting_application import StartingApplication\n"
+        f"StartingApplication(ServerSettings(data_folder=Path({str(tmp_path)!r})))"
+    )
+    assert modules_loaded_by(code, ("fastapi", "pydantic", "markdown_it", *HEAVY, *DATABASES)) == [
+        "click"
+    ]

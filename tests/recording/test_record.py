@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 
@@ -15,6 +16,7 @@ from jax.sharding import PartitionSpec as P
 import shardlab
 from shardlab.errors import InvalidRecording, ProgramRejected
 from shardlab.recording.device_sets import parse_device_set
+from shardlab.recording.finish_recording import fit_to_size
 from shardlab.recording.recording import Recording, load_recording
 
 
@@ -318,10 +320,25 @@ def test_a_recording_is_a_notebook_output():
     recording = shardlab.record(
         shard_map(lambda x: lax.psum(x, "data")), jnp.arange(4.0), mesh="data=4"
     )
-    bundle = recording._repr_mimebundle_()
-    data = bundle[0] if isinstance(bundle, tuple) else bundle
+    data = recording._repr_mimebundle_(include=None, exclude=None)  # as IPython calls it
     assert data["text/plain"] == str(recording)
-    assert len(data) > 1
+    # The page is in the output itself: a notebook shows it again without its kernel.
+    frame, _, rest = data["text/html"].partition("</iframe>")
+    page = html.unescape(re.search(r'srcdoc="([^"]*)"', frame)[1])
+    assert page == recording.to_html()
+    assert 'sandbox="allow-scripts"' in frame
+    # Without frames, as on GitHub, there is the summary.
+    assert "1 collective</summary>" in rest
+    assert "psum over data" in rest
+
+
+def test_a_recording_is_an_anywidget_on_request():
+    recording = shardlab.record(
+        shard_map(lambda x: lax.psum(x, "data")), jnp.arange(4.0), mesh="data=4"
+    )
+    widget = recording.widget()
+    assert widget.page == recording.to_html()
+    assert "application/vnd.jupyter.widget-view+json" in widget._repr_mimebundle_()[0]
 
 
 def test_max_steps_truncates_the_steps_and_not_the_result():
@@ -356,3 +373,20 @@ def test_an_exception_of_the_program_itself_is_not_a_rejection():
     with pytest.raises(ValueError, match="mine") as error:
         shardlab.record(fail, jnp.arange(4.0), mesh="data=4")
     assert not isinstance(error.value, ProgramRejected)
+
+
+def test_a_large_recording_is_reduced_until_its_json_fits():
+    recording = shardlab.record(
+        shard_map(lambda x: lax.psum(x * 2, "data")),
+        jnp.arange(16.0 * 40).reshape(16, 40),
+        mesh="data=16",
+    )
+    n_bytes = len(recording.to_json_text())
+    assert fit_to_size(recording, n_bytes) is recording
+    for limit in (n_bytes - 1, n_bytes * 3 // 4):
+        reduced = fit_to_size(recording, limit)
+        assert len(reduced.to_json_text()) <= limit
+        assert len(reduced.steps) == len(recording.steps)
+        assert [value.type for value in reduced.values] == [v.type for v in recording.values]
+    least = fit_to_size(recording, 1)  # the last level, though it does not fit either
+    assert max(len(value.groups) for value in least.values) == 4

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from shardlab.hardware.chips import Hardware
@@ -12,7 +13,7 @@ from shardlab.recording.draft_records import DraftStep, DraftValue
 from shardlab.recording.recorder import Recorder
 from shardlab.recording.recording import Recording
 from shardlab.recording.sharding_flow import LINEAR_OPERATIONS
-from shardlab.recording.step_records import RecordedValue, Step
+from shardlab.recording.step_records import RecordedValue, Step, ValueGroup
 from shardlab.recording.timeline_schedule import schedule_steps, sum_totals
 from shardlab.recording.value_summary import coarsen_cells
 
@@ -212,19 +213,45 @@ def _linear_operands(recorder: Recorder, step: DraftStep, axes: set[str]) -> Seq
 # ------------------------------------------------------------------------------------------- size
 
 
+_LEVELS = ((32, 64), (16, 48), (8, 32), (8, 16), (4, 16), (4, 8), (2, 8))  # side, groups
+_LAST_LEVEL = (2, 4)
+
+
 def fit_to_size(recording: Recording, max_bytes: int = MAX_JSON_BYTES) -> Recording:
     """Return the recording with less detail per value, until its JSON is small enough."""
-    for side, n_groups in ((32, 64), (16, 48), (8, 32), (8, 16), (4, 16), (4, 8), (2, 8), (2, 4)):
-        if len(recording.to_json_text()) <= max_bytes:
-            break
-        values = tuple(_reduce_detail(value, side, n_groups) for value in recording.values)
-        recording = dataclasses.replace(recording, values=values)
-    return recording
+    other_bytes = len(dataclasses.replace(recording, values=()).to_json_text())
+    n_bytes = max_bytes - other_bytes + 1  # no comma follows the last value
+    if _fits(recording.values, n_bytes):
+        return recording
+    for side, n_groups in _LEVELS:
+        reduced = (_reduce_detail(value, side, n_groups) for value in recording.values)
+        if _fits(reduced, n_bytes):
+            return _with_detail(recording, side, n_groups)
+    return _with_detail(recording, *_LAST_LEVEL)
+
+
+def _with_detail(recording: Recording, side: int, n_groups: int) -> Recording:
+    values = tuple(_reduce_detail(value, side, n_groups) for value in recording.values)
+    return dataclasses.replace(recording, values=values)
+
+
+def _fits(values: Iterable[RecordedValue], n_bytes: int) -> bool:
+    """Return whether the JSON of the values fits; ends at the first one that does not.
+
+    A psum over hundreds of devices has tens of megabytes before its groups are reduced.
+    """
+    for value in values:
+        n_bytes -= len(json.dumps(value.to_json(), separators=(",", ":"))) + 1  # and a comma
+        if n_bytes < 0:
+            return False
+    return True
 
 
 def _reduce_detail(value: RecordedValue, side: int, n_groups: int) -> RecordedValue:
-    groups = tuple(
-        dataclasses.replace(group, cells=coarsen_cells(group.cells, side) if group.cells else None)
-        for group in value.groups[:n_groups]
-    )
+    groups = tuple(_coarsen_group(group, side) for group in value.groups[:n_groups])
     return dataclasses.replace(value, groups=groups)
+
+
+def _coarsen_group(group: ValueGroup, side: int) -> ValueGroup:
+    cells = None if group.cells is None else coarsen_cells(group.cells, side)
+    return group if cells is group.cells else dataclasses.replace(group, cells=cells)

@@ -91,10 +91,20 @@ class Recording:
 
         return recording_text(self)
 
-    def _repr_mimebundle_(self, **options: Any) -> Any:
+    def _repr_mimebundle_(self, **_options: Any) -> dict[str, str]:
         from shardlab.recording.notebook import recording_mimebundle
 
-        return recording_mimebundle(self, **options)
+        return recording_mimebundle(self)
+
+    def widget(self) -> Any:
+        """Return the recording as an anywidget; needs `shardlab[notebook]`.
+
+        For notebooks and dashboards that arrange widgets. As the output of a cell the recording
+        itself is better: it is stored in the notebook.
+        """
+        from shardlab.recording.notebook import recording_widget
+
+        return recording_widget(self)
 
     def to_json(self) -> dict[str, Any]:
         """Return the recording as JSON data (format `shardlab-recording`)."""

@@ -180,8 +180,7 @@ def _device_means(flat: Array, firsts: Sequence[int], labels: Array) -> Cells:
 def make_cells(copy: Array, side: int) -> Cells:
     """Return the elements of a copy if they fit in the grid, else means of blocks."""
     rows = _as_rows(_real(copy))
-    fits = all(size <= side for size in rows.shape) or (rows.ndim == 1 and rows.size <= side**2)
-    if fits:
+    if _fits_grid(rows.shape, side):
         return _encode(_plain_number(rows), "all")
     with np.errstate(invalid="ignore", over="ignore"):
         blocks = rows.astype(np.float64)
@@ -194,9 +193,14 @@ def make_cells(copy: Array, side: int) -> Cells:
 
 def coarsen_cells(cells: Cells, side: int) -> Cells:
     """Return cells on a grid of at most `side` rows and columns."""
+    if _fits_grid(cells.shape, side):
+        return cells
     array = np.frombuffer(base64.b64decode(cells.data), f"<{cells.dtype}").reshape(cells.shape)
-    coarse = make_cells(array, side)
-    return dataclasses.replace(coarse, of=cells.of if coarse.shape == cells.shape else "block mean")
+    return dataclasses.replace(make_cells(array, side), of="block mean")
+
+
+def _fits_grid(shape: Sequence[int], side: int) -> bool:
+    return all(size <= side for size in shape) or (len(shape) == 1 and shape[0] <= side**2)
 
 
 def _as_rows(copy: Array) -> Array:

@@ -24,14 +24,13 @@ from shardlab.server.api import (
 from shardlab.server.api.api_security import describe_security
 from shardlab.server.database.engine import open_database
 from shardlab.server.event_streams import EventStreams
+from shardlab.server.http_protocol import MIN_COMPRESSED_BYTES
 from shardlab.server.identity import identify_with
 from shardlab.server.jobs.job_service import JobService
 from shardlab.server.local_secret import read_local_secret
 from shardlab.server.local_token import identify_locally, read_local_token
 from shardlab.server.pages import (
     health,
-    home,
-    lab,
     layout,
     plan,
     practice_list,
@@ -39,6 +38,7 @@ from shardlab.server.pages import (
     practice_submission,
 )
 from shardlab.server.pages.error import add_error_pages
+from shardlab.server.pages.first_pages import FIRST_PAGES
 from shardlab.server.planning.plan_pool import PlanPool
 from shardlab.server.practice.judging import queue_reserved_submissions
 from shardlab.server.practice.workbooks import add_practice
@@ -52,12 +52,19 @@ _PRACTICE_ROUTERS = (
     practice_routes.router,
 )
 _ROUTERS = (
-    *(home.router, lab.router, layout.router, plan.router, health.router),
+    *(layout.router, plan.router, health.router),
     *_PRACTICE_ROUTERS,
     *(job_routes.router, recording_routes.router, gallery_routes.router, plan_routes.router),
     layout_routes.router,
 )
-_MIN_COMPRESSED_BYTES = 1000
+
+
+def _first_pages_router() -> APIRouter:
+    """Return the pages that `starting_application` also serves before FastAPI is loaded."""
+    router = APIRouter(include_in_schema=False)
+    for path, show_page in FIRST_PAGES.items():
+        router.add_api_route(path, show_page)
+    return router
 
 
 def _people_routers() -> tuple[APIRouter, ...]:
@@ -99,7 +106,7 @@ def create_app(settings: ServerSettings) -> FastAPI:
     add_practice(app)
     # Pages that are open during a restart must be able to send their forms after it.
     secret = settings.secret.encode() or read_local_secret(settings.data_folder)
-    app.add_middleware(GZipMiddleware, minimum_size=_MIN_COMPRESSED_BYTES, compresslevel=5)
+    app.add_middleware(GZipMiddleware, minimum_size=MIN_COMPRESSED_BYTES, compresslevel=5)
     if settings.is_local:
         identify = identify_locally(read_local_token(settings.data_folder))
     else:
@@ -112,7 +119,9 @@ def create_app(settings: ServerSettings) -> FastAPI:
         RequestGuard, settings=settings, secret=secret, identify=identify
     )
     app.mount("/static", VersionedStaticFiles(), name="static")
-    for router in _ROUTERS if settings.is_local else (*_ROUTERS, *_people_routers()):
+    for router in (_first_pages_router(), *_ROUTERS):
+        app.include_router(router)
+    for router in () if settings.is_local else _people_routers():
         app.include_router(router)
     add_error_pages(app)
     describe_security(app)

@@ -11,6 +11,7 @@ import asyncio
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_SECONDS = 20.0
+MIN_COMPRESSED_BYTES = 1000  # below it gzip saves no packet
 
 
 class TimedProtocol(H11Protocol):

@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shardlab.server.database.engine import first_line
 from shardlab.server.identity import Identify, Identity, read_cookie
-from shardlab.server.pages.error import error_response
+from shardlab.server.pages.error_response import error_response
 from shardlab.server.settings import ServerSettings
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})

@@ -6,20 +6,21 @@ import contextlib
 import socket
 import threading
 import webbrowser
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
 import click
 import uvicorn
+from starlette.types import ASGIApp
 
 from shardlab.errors import PortInUse
-from shardlab.server.application import create_app
 from shardlab.server.http_protocol import TimedProtocol
-from shardlab.server.jobs.job_service import JobService
 from shardlab.server.request_guard import MAX_HEAD_BYTES
 from shardlab.server.server_mode import check_confinement, check_settings, read_secret
 from shardlab.server.settings import ServerSettings
+from shardlab.server.starting_application import StartingApplication
 
 _SHUTDOWN_SECONDS = 3  # for responses that are being sent
 _MAX_CONNECTIONS = 4000
@@ -29,24 +30,33 @@ _OTHER_DESCRIPTORS = 200
 class PageServer(uvicorn.Server):
     """A uvicorn server that also ends the streams of events at Ctrl-C.
 
-    uvicorn waits for every response before it ends the application, and an event stream lasts as
-    long as its job.
+    uvicorn waits for every response before it ends the application. An event stream lasts as long
+    as its job, and a request during the start waits for the complete application.
     """
 
-    def __init__(self, config: uvicorn.Config, jobs: JobService) -> None:
+    def __init__(self, config: uvicorn.Config, end_waits: Callable[[], None]) -> None:
         super().__init__(config)
-        self._jobs = jobs
+        self._end_waits = end_waits
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._jobs.end_watches()
+        self._end_waits()
         super().handle_exit(sig, frame)
+
+    def stop(self) -> None:
+        """End the server as soon as its responses are sent."""
+        self.should_exit = True
 
 
 def serve_pages(settings: ServerSettings, *, opens_browser: bool) -> None:
-    """Serve the pages on loopback until Ctrl-C."""
+    """Serve the pages on loopback until Ctrl-C. Raises `PortInUse`, `DatabaseUnusable`."""
     listener = listen_on(settings.host, settings.port)
     settings = replace(settings, port=listener.getsockname()[1])
-    run_server(settings, listener, opens_browser=opens_browser)
+    app = StartingApplication(settings)
+    server = PageServer(_server_config(app), app.end_waits)
+    app.on_failure = server.stop
+    _run_server(server, settings, listener, opens_browser=opens_browser)
+    if app.failure is not None:
+        raise app.failure
 
 
 def serve_accounts(settings: ServerSettings, secret_file: Path | None) -> None:
@@ -65,13 +75,28 @@ def serve_accounts(settings: ServerSettings, secret_file: Path | None) -> None:
             "warning: without --https passwords and sessions cross the network unencrypted.",
             err=True,
         )
-    run_server(settings, listener, opens_browser=False)
+    # Imported here: local mode loads it while it serves the first pages.
+    from shardlab.server.application import create_app
 
-
-def run_server(settings: ServerSettings, listener: socket.socket, *, opens_browser: bool) -> None:
-    """Serve on a listening socket until the process is interrupted or terminated."""
     app = create_app(settings)
-    config = uvicorn.Config(
+    server = PageServer(_server_config(app), app.state.jobs.end_watches)
+    _run_server(server, settings, listener, opens_browser=False)
+
+
+def _run_server(
+    server: PageServer, settings: ServerSettings, listener: socket.socket, *, opens_browser: bool
+) -> None:
+    listening = "" if settings.public_url == settings.url else f", listening on {settings.url}"
+    click.echo(f"shardlab is at {settings.public_url}{listening} (Ctrl-C stops it)")
+    if opens_browser:
+        threading.Thread(target=_open_browser, args=(settings.url,), daemon=True).start()
+    # uvicorn raises the signal again after the orderly end; for a server Ctrl-C is no error.
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run(sockets=[listener])
+
+
+def _server_config(app: ASGIApp) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
         # By name it would be another implementation where httptools is installed, which limits
         # neither the size of a head nor its time.
@@ -83,13 +108,6 @@ def run_server(settings: ServerSettings, listener: socket.socket, *, opens_brows
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
         server_header=False,
     )
-    listening = "" if settings.public_url == settings.url else f", listening on {settings.url}"
-    click.echo(f"shardlab is at {settings.public_url}{listening} (Ctrl-C stops it)")
-    if opens_browser:
-        threading.Thread(target=_open_browser, args=(settings.url,), daemon=True).start()
-    # uvicorn raises the signal again after the orderly end; for a server Ctrl-C is no error.
-    with contextlib.suppress(KeyboardInterrupt):
-        PageServer(config, app.state.jobs).run(sockets=[listener])
 
 
 def _raise_connection_limit() -> int:

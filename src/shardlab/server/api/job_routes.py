@@ -12,10 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from shardlab.server.api.api_models import ERROR_RESPONSES, JobErrorView, JobId, JobView
+from shardlab.server.current_person import CurrentPerson
 from shardlab.server.event_streams import event_streams, refusal_lines
 from shardlab.server.jobs.job_service import JobService
 from shardlab.server.jobs.queue import Job, JobKind, JsonObject, QueueFull
-from shardlab.server.person import CurrentPerson, Person
+from shardlab.server.person import Person
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"], responses=ERROR_RESPONSES)
 

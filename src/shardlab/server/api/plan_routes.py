@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request
 from shardlab.server.api.api_models import ERROR_RESPONSES, JobView
 from shardlab.server.api.job_routes import submit_job
 from shardlab.server.api.plan_models import AdviceBody, PlanBody, PlannerChoices, PlanView
-from shardlab.server.person import CurrentPerson
+from shardlab.server.current_person import CurrentPerson
 from shardlab.server.plan_requests import planner_choices
 from shardlab.server.planning.plan_pool import plan_pool
 

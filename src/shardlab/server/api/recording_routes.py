@@ -30,11 +30,12 @@ from shardlab.server.api.api_models import (
     RecordRequest,
 )
 from shardlab.server.api.job_routes import submit_job
+from shardlab.server.current_person import CurrentPerson
 from shardlab.server.database.engine import Database
 from shardlab.server.database.tables import RecordingRow
 from shardlab.server.jobs.queue import NewRecording
 from shardlab.server.jobs.sql_queue import add_recording
-from shardlab.server.person import CurrentPerson, Person
+from shardlab.server.person import Person
 from shardlab.sharding.mesh import parse_mesh
 
 router = APIRouter(prefix="/api/v1/recordings", tags=["recordings"], responses=ERROR_RESPONSES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 import threading
 import time
@@ -17,6 +16,11 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.orm import Session
 
 from shardlab.errors import DatabaseUnusable
+from shardlab.server.database.database_file import (
+    DATABASE_FILE,
+    create_database_file,
+    unusable_database,
+)
 from shardlab.server.database.postgresql import (
     describe_url,
     lock_migrations,
@@ -29,7 +33,6 @@ from shardlab.server.database.tables import Base
 # The newest migration; a test compares it with the files. Alembic itself is imported only when
 # the database has another version: that costs a fifth of a second of every start.
 HEAD_REVISION = "0006"
-DATABASE_FILE = "server.db"
 _BUSY_SECONDS = 30.0  # for the lock of another process; a write takes milliseconds
 _BEGIN_OPTION = "shardlab_begin"
 
@@ -140,25 +143,17 @@ def open_database(folder: Path, url: str = "") -> Database:
     """
     if url:
         return _open_postgresql(url)
-    path = folder / DATABASE_FILE
+    path = create_database_file(folder)
     try:
-        folder.mkdir(0o700, parents=True, exist_ok=True)  # readable by the user only
-        # The folder may have been there, open to all. SQLite gives its other files the same mode.
-        os.close(os.open(path, os.O_RDONLY | os.O_CREAT, 0o600))
         engine = create_engine(
             f"sqlite:///{path}", connect_args={"timeout": _BUSY_SECONDS}, pool_size=10
         )
         _configure_sqlite(engine)
         migrate_database(engine, lock_file=folder / f"{DATABASE_FILE}.lock")
-    except (OSError, sqlite3.Error, DBAPIError) as error:
-        reason = (
-            error.strerror if isinstance(error, OSError) else str(getattr(error, "orig", error))
-        )
-        raise DatabaseUnusable(
-            f"The database of the server cannot be used: {reason}.",
-            where=str(path),
-            fix="make the folder writable, or set SHARDLAB_DATA to another folder.",
-        ) from error
+    except OSError as error:
+        raise unusable_database(path, error.strerror) from error
+    except (sqlite3.Error, DBAPIError) as error:
+        raise unusable_database(path, str(getattr(error, "orig", error))) from error
     return Database(engine)
 
 

@@ -15,7 +15,7 @@ from shardlab.server.api.account import PeopleServices, SignedIn
 from shardlab.server.api.people_models import RowId
 from shardlab.server.class_problems import ClassProblem, ClassProblems, load_class_problems
 from shardlab.server.page_rendering import render_page
-from shardlab.server.pages.error import error_response
+from shardlab.server.pages.error_response import error_response
 from shardlab.server.pages.sign_in import TextField
 from shardlab.server.people.class_records import (
     Attempt,

@@ -1,15 +1,13 @@
-"""The page of an error: what happened and what to do, never internals."""
+"""Which response each kind of error has: what happened and what to do, never internals."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, RedirectResponse
+from fastapi.responses import RedirectResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,45 +15,11 @@ from starlette.responses import Response
 from shardlab.errors import LabError
 from shardlab.server.access import OwnPasswordRequired, SignInRequired
 from shardlab.server.field_messages import field_message
-from shardlab.server.page_rendering import render_page
+from shardlab.server.pages.error_response import error_response, is_part_request
 from shardlab.server.people.rate_limits import TooManyRequests
 from shardlab.server.people.refusals import NotThere, Refusal
 
-_MEANINGS = {
-    400: "The request cannot be read.",
-    401: "Sign in first.",
-    403: "You cannot do this.",
-    404: "There is no such page.",
-    405: "This page does not accept that kind of request.",
-    413: "The request is too large.",
-    422: "The request has a value that is not valid.",
-    429: "Too many requests. Wait a minute, then try again.",
-    503: "The server is busy. Try again in a minute.",
-}
-_FIXES = {
-    401: "Sign in, then open the page again.",
-    403: "Your account has no access to it. If the page was open for a long time, load it again.",
-    404: "Check the address, or start at the home page.",
-    413: "Send less: a page accepts 4 MiB, and a submission has its own limit.",
-    429: "Nothing was changed. The same request works after the wait.",
-    500: "Try once more. If it fails again, tell whoever runs this server.",
-    503: "Nothing was changed. Wait a minute, then try again.",
-}
 _MAX_FIELDS = 20
-
-
-@dataclass(frozen=True, kw_only=True)
-class ErrorPage:
-    """The context of error.html."""
-
-    status: int
-    meaning: str
-    fix: str
-    has_editor: bool = False  # beside the error, with the text that was not accepted
-
-    @property
-    def title(self) -> str:
-        return f"Error {self.status}"
 
 
 def add_error_pages(app: FastAPI) -> None:
@@ -101,7 +65,7 @@ async def _show_lab_error(request: Request, error: LabError) -> Response:
 
 
 async def _show_sign_in(request: Request, error: SignInRequired) -> Response:
-    if _is_part_request(request):
+    if is_part_request(request):
         # htmx would follow the redirect and put the page of the sign-in into a part of this one.
         meaning = "You are signed out."
         fix = "sign in again in another tab, reload this page, then try again."
@@ -114,7 +78,7 @@ async def _show_sign_in(request: Request, error: SignInRequired) -> Response:
 async def _show_own_password(request: Request, error: OwnPasswordRequired) -> Response:
     if request.url.path.startswith("/api/"):
         return error_response(request, 401, headers={"www-authenticate": "Bearer"})
-    if not _is_part_request(request):
+    if not is_part_request(request):
         return RedirectResponse("/account", 303)
     meaning = "An admin has set your password. Choose one of your own first."
     return error_response(request, 403, meaning, details={"fix": "open the page Account."})
@@ -131,48 +95,3 @@ async def _show_refusal(request: Request, error: Refusal) -> Response:
 
 async def _show_not_there(request: Request, error: NotThere) -> Response:
     return error_response(request, 404)
-
-
-def error_response(
-    request: Request,
-    status: int,
-    meaning: str = "",
-    *,
-    details: Mapping[str, Any] | None = None,
-    headers: Mapping[str, str] | None = None,
-) -> Response:
-    """Return the response of an error: a page, or JSON under /api."""
-    meaning = meaning or _MEANINGS.get(status, "The request failed.")
-    if request.url.path.startswith("/api/"):
-        content = {"error": {"status": status, "message": meaning, **(details or {})}}
-        return JSONResponse(content, status, dict(headers or {}))
-    fix = (details or {}).get("fix") or ""
-    if _is_part_request(request):
-        return _error_fragment(request, status, meaning, fix, headers)
-    fix = fix or _FIXES.get(status, "Go back, or start at the home page.")
-    page = ErrorPage(status=status, meaning=meaning, fix=fix)
-    response = render_page(request, "error.html", page, status=status)
-    response.headers.update(headers or {})
-    return response
-
-
-def _is_part_request(request: Request) -> bool:
-    """Return whether htmx asks for a part of the page that is open."""
-    return "hx-request" in request.headers
-
-
-def _error_fragment(
-    request: Request, status: int, meaning: str, fix: str, headers: Mapping[str, str] | None
-) -> Response:
-    """Return the sentence alone, for the place that each part of a page has for errors.
-
-    What the part shows stays: a refused submission must not end the judgement that is under way.
-    """
-    # htmx names the target of the request with its tag, such as `section#result`.
-    is_result = request.headers.get("hx-target", "").endswith("#result")
-    page = ErrorPage(status=status, meaning=meaning, fix=fix, has_editor=is_result)
-    response = render_page(request, "_request_error.html", page, status=status)
-    response.headers["hx-retarget"] = "#result-error" if is_result else "#panel-error"
-    response.headers["hx-reswap"] = "innerHTML"
-    response.headers.update(headers or {})
-    return response

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
 
 from shardlab.catalogue.tracks import Catalogue
 from shardlab.server.page_rendering import render_page
-
-router = APIRouter(include_in_schema=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,8 +20,8 @@ class HomePage:
     title: str = "shardlab"
 
 
-@router.get("/")
 async def show_home(request: Request) -> HTMLResponse:
+    """Return the page at /."""
     catalogue: Catalogue = request.app.state.catalogue
     slugs = [slug for track in catalogue.tracks for slug in track.slugs]
     page = HomePage(n_problems=len(slugs), first_problem=slugs[0] if slugs else "")

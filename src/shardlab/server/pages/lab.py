@@ -4,36 +4,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
 
 from shardlab.hardware.chips import hardware_names
-from shardlab.server.api.api_models import GalleryItem
-from shardlab.server.gallery_list import gallery_items
+from shardlab.recording.example_gallery import GalleryProgram, gallery_programs
 from shardlab.server.page_rendering import render_page
-
-router = APIRouter(include_in_schema=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabPage:
     """The context of lab.html."""
 
-    gallery: tuple[GalleryItem, ...]
-    example: GalleryItem | None  # the program in the editor at first
+    gallery: tuple[GalleryProgram, ...]
+    example: GalleryProgram | None  # the program in the editor at first
     recording_id: str  # opened at first; empty if none
     hardware_names: tuple[str, ...]
     title: str = "Program lab"
 
 
-@router.get("/lab")
-def show_lab(request: Request, example: str = "", recording: str = "") -> HTMLResponse:
-    items = gallery_items()
-    chosen = next((item for item in items if item.slug == example), items[0] if items else None)
+def show_lab(request: Request) -> HTMLResponse:
+    """Return the page at /lab."""
+    query = request.query_params
+    programs = gallery_programs()
+    slug = query.get("example", "")
+    chosen = next((program for program in programs if program.slug == slug), None)
     page = LabPage(
-        gallery=items,
-        example=chosen,
-        recording_id=recording[:32],
+        gallery=programs,
+        example=chosen or (programs[0] if programs else None),
+        recording_id=query.get("recording", "")[:32],
         hardware_names=hardware_names(),
     )
     return render_page(request, "lab.html", page)

@@ -18,10 +18,11 @@ from pydantic import ValidationError
 from shardlab._text.units import bytes_text
 from shardlab.errors import LabError, PlanTimeout
 from shardlab.server.api.plan_models import PlanBody, PlannerChoices, PlanView
+from shardlab.server.current_person import CurrentPerson
 from shardlab.server.field_messages import field_message
 from shardlab.server.html_cache import html_cache
 from shardlab.server.page_rendering import render_page, render_part
-from shardlab.server.person import CurrentPerson, Person
+from shardlab.server.person import Person
 from shardlab.server.plan_requests import planner_choices
 from shardlab.server.planning.plan_pool import plan_pool
 from shardlab.server.planning.plan_process import compute_page
