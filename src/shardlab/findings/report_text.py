@@ -147,9 +147,9 @@ def proof_lines(proof: ScaledProof, width: int) -> Iterator[Line]:
       holds  values: right on each small mesh
     All obligations hold: the result carries over to x=64.
     """
-    places = f" Checked on {'; '.join(proof.scaled_meshes)} instead," if proof.scaled_meshes else ""
-    shards = " with shards of the same shapes." if places else ""
-    yield from _plain_lines(f"{proof.mesh} was not run: {proof.reason}.{places}{shards}", width)
+    places = "; ".join(proof.scaled_meshes)
+    stands_for = f" For it stand {places}, with shards of the same shapes." if places else ""
+    yield from _plain_lines(f"{proof.mesh} was not run: {proof.reason}.{stands_for}", width)
     for item in proof.obligations:
         ink = "green" if item.holds else "red"
         head = "  holds  " if item.holds else "  FAILS  "

@@ -165,24 +165,32 @@ def _range_obligations(
 
 def _argument_ranges(arguments: Sequence[Any]) -> list[ValueRange]:
     """Return the bounds of the integers that the scaled runs get as arguments."""
-    ranges: list[list[Any]] = []
+    columns: list[list[Any]] = []
     for args in arguments:
-        leaves = jax.tree.leaves(fill_arguments(args))
-        ranges.append([leaf for leaf in leaves if hasattr(leaf, "dtype")])
+        shapes, _, indices = argument_shapes(args)
+        leaves = jax.tree.leaves(tuple(args), is_leaf=lambda leaf: isinstance(leaf, str))
+        # The values of floats do not matter, and take long to draw.
+        columns.append(
+            [
+                fill_arguments([leaves[i]], first_seed=i)[0] if _is_integer(shapes[i]) else None
+                for i in indices
+            ]
+        )
     # The full mesh gets arguments like these: as large, and with more elements.
     return [
-        UNKNOWN if bounds.pairs is None else _widest(bounds)
-        for bounds in (
-            array_range([arrays[0], *arrays])
-            if getattr(arrays[0].dtype, "kind", "V") in "biu"
-            else UNKNOWN
-            for arrays in zip(*ranges, strict=True)
-        )
+        UNKNOWN if arrays[0] is None else _widest(array_range([arrays[0], *arrays]))
+        for arrays in zip(*columns, strict=True)
     ]
 
 
+def _is_integer(shape: Any) -> bool:
+    return getattr(shape.dtype, "kind", "V") in "biu"
+
+
 def _widest(bounds: ValueRange) -> ValueRange:
-    pairs = bounds.pairs or []
+    pairs = bounds.pairs
+    if pairs is None:
+        return UNKNOWN
     widest = (min(low for low, _ in pairs), max(high for _, high in pairs))
     return ValueRange.of_bounds([widest] * len(pairs))
 

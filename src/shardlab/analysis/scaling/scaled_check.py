@@ -20,7 +20,7 @@ from shardlab.analysis.scaling.obligations import (
     trace_full_mesh,
     try_scaled_meshes,
 )
-from shardlab.analysis.scaling.run_cost import estimate_run_cost
+from shardlab.analysis.scaling.run_cost import MAX_SCALED_FLOPS, estimate_run_cost
 from shardlab.analysis.scaling.scaled_arguments import list_scaled_meshes
 from shardlab.findings.scaled_proof import Obligation, ScaledProof
 from shardlab.sharding.mesh import Mesh
@@ -69,7 +69,7 @@ def find_large_meshes(
     for mesh in meshes:
         if not list_scaled_meshes(mesh):
             continue
-        reason = "it was to be scaled down" if scaled else ""
+        reason = "scaled-down runs were requested" if scaled else ""
         if n_bytes > MAX_ARGUMENT_BYTES:
             reason = f"the arguments take {bytes_text(n_bytes)}"
         if not reason and mesh.n_devices <= _SMALL_MESH:
@@ -80,7 +80,7 @@ def find_large_meshes(
             if reason:
                 yield LargeMesh(mesh, f"JAX rejects the program: {error_summary(error)}", None)
             continue  # the run reports it
-        reason = reason or estimate_run_cost(closed).reason_too_large()
+        reason = reason or estimate_run_cost(closed, mesh.n_devices).reason_too_large()
         if reason:
             yield LargeMesh(mesh, reason, closed)
 
@@ -102,7 +102,11 @@ def check_large_mesh(
         return _result(large, (), trial.obligations)
     too_large = _reason_not_to_run(trial)
     if too_large:
-        values = Obligation(name=VALUES, holds=False, what=f"not compared: {too_large}.")
+        values = Obligation(
+            name=VALUES,
+            holds=False,
+            what=f"not compared: {too_large}. Pass smaller arguments with the same ranks.",
+        )
         return _result(large, trial.meshes, (*trial.obligations, values))
     findings: list[Finding] = []
     notes: dict[str, None] = {}
@@ -126,7 +130,7 @@ def _reason_not_to_run(trial: ScaledTrial) -> str:
         n_bytes = count_argument_bytes(arguments)
         if n_bytes > MAX_ARGUMENT_BYTES:
             return f"on {mesh} the arguments still take {bytes_text(n_bytes)}"
-        reason = estimate_run_cost(closed).reason_too_large()
+        reason = estimate_run_cost(closed, mesh.n_devices).reason_too_large(MAX_SCALED_FLOPS)
         if reason:
             return f"on {mesh} {reason}"
     return ""
