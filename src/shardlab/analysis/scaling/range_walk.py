@@ -187,7 +187,7 @@ class RangeWalk:
                 f"A sum of {n_terms:,} terms in {dtype} can lose {min(lost, 1):.0%} of its value "
                 "by rounding, in the worst case.",
             )
-        elif info.max < 1e30:
+        elif float(info.max) < 1e30:
             self.report(
                 "numbers",
                 equation,
