@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 import shardlab
 from shardlab.analysis.scaling.obligations import trace_full_mesh
 from shardlab.analysis.scaling.run_cost import estimate_run_cost
-from shardlab.sharding.mesh import Mesh
+from shardlab.sharding.mesh import parse_mesh
 
 
 @jax.shard_map(in_specs=(P(), P("data")), out_specs=P("data"))
@@ -23,8 +23,13 @@ def scale_rows(scales, x):
 ARGS = ("f32[3]", "f32[512,3]")
 
 
+def cost_of(program, args, mesh):
+    parsed = parse_mesh(mesh)
+    return estimate_run_cost(trace_full_mesh(program, args, parsed), parsed.n_devices)
+
+
 def cost_on(mesh):
-    return estimate_run_cost(trace_full_mesh(scale_rows, ARGS, Mesh(mesh)), Mesh(mesh).n_devices)
+    return cost_of(scale_rows, ARGS, mesh)
 
 
 def test_an_axis_over_which_nothing_varies_costs_nothing():
@@ -54,6 +59,6 @@ def test_what_is_too_large_is_said():
     def own_weights(weights, x):
         return lax.psum(weights * x.sum(), "data")
 
-    closed = trace_full_mesh(own_weights, ("f32[1048576]", "f32[65536]"), Mesh("data=65536"))
-    reason = estimate_run_cost(closed, 65536).reason_too_large()
+    cost = cost_of(own_weights, ("f32[1048576]", "f32[65536]"), "data=65536")
+    reason = cost.reason_too_large()
     assert reason == "one value takes 274.9 GB on all devices (limit 1.1 GB)"

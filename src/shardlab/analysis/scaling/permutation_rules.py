@@ -16,7 +16,7 @@ def is_one_permutation(perms: Sequence[Pairs], n_devices: Sequence[int], rules: 
     >>> ring = [[(i, (i + 1) % n) for i in range(n)] for n in (64, 2, 3, 4)]
     >>> is_one_permutation(ring, (64, 2, 3, 4), rules)
     True
-    >>> fixed = [[(0, 1), (1, 0)]] * 4  # a ring of 2 devices only
+    >>> fixed = [[(0, 1), (1, 2), (2, 3), (3, 0)]] * 4  # a ring only on 4 devices
     >>> is_one_permutation(fixed, (64, 2, 3, 4), rules)
     False
     """

@@ -28,7 +28,7 @@ ShardedDims = dict[int, frozenset[str]]
 def list_scaled_meshes(full: Mesh) -> list[list[Mesh]]:
     """Return sets of small meshes with the axes of a large one; empty if no axis is large.
 
-    >>> [str(mesh) for mesh in list_scaled_meshes(Mesh("data=256,model=256"))[0]]
+    >>> [str(mesh) for mesh in list_scaled_meshes(Mesh(data=256, model=256))[0]]
     ['data=2,model=3', 'data=3,model=4', 'data=4,model=2']
 
     The sizes are rotated, so that each axis and each product takes several values.
