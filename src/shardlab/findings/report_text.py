@@ -140,6 +140,7 @@ def finding_lines(finding: Finding, width: int, excerpt: Excerpt) -> Iterator[Li
 def proof_lines(proof: ScaledProof, width: int) -> Iterator[Line]:
     """Yield why a mesh was not run, and each obligation of its scaled-down check.
 
+    >>> from shardlab.findings.scaled_proof import Obligation
     >>> obligation = Obligation(name="values", holds=True, what="right on each small mesh")
     >>> proof = ScaledProof(mesh="x=64", reason="too large", obligations=(obligation,))
     >>> print(lines_text(proof_lines(proof, 80)))
