@@ -100,6 +100,8 @@ def command(
     check_destinations(json=json_file, sarif=sarif_file, html=html_file)
     target = parse_target(program)
     check_arguments(target, args, args_from)
+    if scaled and target.kind == "script":
+        raise click.UsageError("A script runs on its own mesh, so --scaled needs a function.")
     fix = fix or diff or write
     if fix:
         _check_fixable(target, no_run)

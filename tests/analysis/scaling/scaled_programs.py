@@ -120,6 +120,24 @@ def loops_until_device_9(x):
 
 
 @sharded
+def compares_the_number_of_devices_while_it_runs(x):
+    n_devices = lax.psum(jnp.ones((), jnp.int32), "x")
+    return jnp.where(n_devices > 100, x * 2, x)
+
+
+@sharded
+def limits_the_number_of_devices(x):
+    n_devices = lax.psum(jnp.ones((), jnp.int32), "x")
+    return x * (n_devices // n_devices) * jnp.minimum(n_devices, 9) / jnp.minimum(n_devices, 10)
+
+
+@sharded
+def reads_the_block_of_device_7(x):
+    blocks = lax.all_gather(x, "x")
+    return x + 0 * lax.dynamic_index_in_dim(blocks, 7, keepdims=False)
+
+
+@sharded
 def calls_the_host(x):
     return jax.pure_callback(lambda x: x, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
 
@@ -141,6 +159,9 @@ BROKEN = {
     limits_the_position: "device index",
     computes_an_offset_in_int16: "number ranges",
     loops_until_device_9: "device index",
+    compares_the_number_of_devices_while_it_runs: "device index",
+    limits_the_number_of_devices: "device index",
+    reads_the_block_of_device_7: "device index",
     calls_the_host: "same program",
 }
 

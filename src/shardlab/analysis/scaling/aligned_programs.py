@@ -138,7 +138,7 @@ class _Aligner:
             raise Misaligned(
                 Difference(
                     f"The full mesh has {len(names[0])} operations where a scaled mesh has "
-                    f"{len(other)}"
+                    f"{len(other)}: a Python branch or loop depends on the number of devices"
                     if len(names[0]) != len(other)
                     else f"The full mesh has a {names[0][first]} where a scaled mesh has a "
                     f"{other[first]}",

@@ -85,7 +85,7 @@ def _compare(walk: RangeWalk, equation: AlignedEquation, ins: Ranges) -> Ranges:
         return [unknown]
     compare = COMPARISONS[equation.name]
     outcomes = [compare(x, y) for x, y in zip(a, b, strict=True)]
-    if is_position and len(set(outcomes)) > 1:
+    if len(set(outcomes)) > 1:
         _report_threshold(walk, equation, first, second)
     return [ValueRange.of_bounds([(0, 1) if item is None else (item, item) for item in outcomes])]
 
@@ -93,13 +93,15 @@ def _compare(walk: RangeWalk, equation: AlignedEquation, ins: Ranges) -> Ranges:
 def _report_threshold(
     walk: RangeWalk, equation: AlignedEquation, first: ValueRange, second: ValueRange
 ) -> None:
-    constant = first.constant or second.constant
+    is_position = first.from_device or second.from_device
+    constant = second.constant or first.constant
     number = f"{constant[0]:,}" if constant else "a value"
+    subject = "A device's position" if is_position else "A number that depends on the mesh size"
     walk.report(
         "device_index",
         equation,
-        f"A device's position is compared with {number}: on the full mesh there are positions on "
-        "both sides that the scaled meshes do not have.",
+        f"{subject} is compared with {number}: on the full mesh there are cases that the scaled "
+        "meshes do not have.",
     )
 
 
@@ -134,11 +136,10 @@ def _check_bound(
     walk: RangeWalk, equation: AlignedEquation, first: ValueRange, second: ValueRange
 ) -> None:
     """Report a limit that only positions of the full mesh reach."""
-    if not (first.from_device or second.from_device):
-        return
     a, b = first.pairs, second.pairs
     if a is None or b is None:
-        _check_offset(walk, equation, first, second)
+        if first.from_device or second.from_device:
+            _check_offset(walk, equation, first, second)
     elif len({COMPARISONS["le"](x, y) for x, y in zip(a, b, strict=True)}) > 1:
         _report_threshold(walk, equation, first, second)
 
@@ -270,16 +271,19 @@ def _indexed_dims(equation: AlignedEquation, n_operands: int) -> list[tuple[int,
 
 
 def _check_index(walk: RangeWalk, equation: AlignedEquation, index: ValueRange, dim: int) -> None:
-    """Report a position that lies outside of a table on the full mesh."""
-    if not index.from_device or index.pairs is None:
+    """Report an index that lies within a table on one mesh and outside on another."""
+    if index.pairs is None:
         return
     sizes = [shape[dim] for shape in equation.shapes(0)]
-    if any(low < 0 or high >= size for (low, high), size in _zip(index.pairs, sizes)):
+    is_outside = {low < 0 or high >= size for (low, high), size in _zip(index.pairs, sizes)}
+    # What is outside on every mesh is clamped on every mesh; a position is not expected to be.
+    if is_outside == {True, False} or (index.from_device and True in is_outside):
+        subject = "A device's position" if index.from_device else "A number"
         walk.report(
             "device_index",
             equation,
-            f"A device's position, up to {max(index.highs or ()):,}, is an index into "
-            f"{sizes[0]:,} elements.",
+            f"{subject}, up to {max(index.highs or ()):,}, is an index into {sizes[0]:,} elements, "
+            "and is not within them on every mesh.",
         )
 
 
