@@ -70,7 +70,9 @@ def measure_pod_scale(options: Options) -> Section:
         for _ in range(options.processes):
             for n in MESHES:
                 if not failure:
-                    processor_s, elapsed_s, failure = _time_command(arguments(n), max(options.limit_s, _LIMIT_S))
+                    processor_s, elapsed_s, failure = _time_command(
+                        arguments(n), max(options.limit_s, _LIMIT_S)
+                    )
                     seconds[n].append(processor_s)
                     elapsed[n].append(elapsed_s)
         if failure:
