@@ -429,3 +429,31 @@ def test_a_reference_is_a_function_of_a_file(folder):
     done = check("right.py", "--reference", "stages.py:plain")
     assert done.exit_code == 2
     assert "both must be functions" in done.stderr
+
+
+# ------------------------------------------------------------------------------------ large meshes
+
+
+def test_a_mesh_that_is_not_proven_exits_with_4_and_names_the_line(folder):
+    (folder / "pod.py").write_text(
+        "import jax\n"
+        "from jax import lax\n"
+        "from jax.sharding import PartitionSpec as P\n"
+        "@jax.shard_map(in_specs=P('data'), out_specs=P('data'))\n"
+        "def step(x):\n"
+        "    return jax.numpy.where(lax.axis_index('data') == 5, 2 * x, x)\n"
+    )
+    done = check("pod.py:step", "f32[65536]", "--mesh", "data=65536", "--scaled")
+    assert done.exit_code == 4, done.output
+    assert "For it stand data=2; data=3; data=4" in done.stdout
+    assert "FAILS  device index" in done.stdout
+    assert "pod.py:6 (step)" in done.stdout
+    assert done.stdout.splitlines()[-1] == (
+        "step on data=65536: nothing found; not proven on data=65536"
+    )
+
+
+def test_a_script_cannot_be_scaled_down():
+    done = check("right.py", "--scaled")
+    assert done.exit_code == 2
+    assert "--scaled needs a function" in done.output

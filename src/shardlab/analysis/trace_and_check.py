@@ -6,6 +6,7 @@ and decide nothing, `checks` decides and never runs a program.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import threading
@@ -28,6 +29,7 @@ from shardlab.tracing.trace import Trace, make_trace
 if TYPE_CHECKING:
     from shardlab.analysis.mesh_runs import MeshRunner, Rewrite
     from shardlab.checks.run_comparison import RunComparison
+    from shardlab.findings.scaled_proof import ScaledProof
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
@@ -107,6 +109,7 @@ def check(
     grads: bool = True,
     run: bool = True,
     reference: Callable[..., Any] | None = None,
+    scaled: bool | None = None,
     on_progress: Callable[[str], None] | None = None,
 ) -> Report:
     """Return what is wrong with `f(*args)` that a single device does not show.
@@ -117,6 +120,9 @@ def check(
 
     With a `reference`, a function of the same arguments without a mesh, the results on each mesh
     (or on the program's own) are compared with what it returns, instead of one device.
+
+    A mesh that is too large to run is scaled down: the report's `scaled` has the obligations that
+    must hold for the result to carry over, each checked. `scaled` forces (True) or forbids that.
 
     >>> import jax
     >>> from jax.sharding import PartitionSpec as P
@@ -148,26 +154,25 @@ def check(
         test_meshes = [Mesh(list(observation.mesh))]
     # A suppressed error does not stop the runs: the user says that it is no error.
     errors = [item for item in config.suppress(static_findings)[0] if item.severity == "error"]
-    reason = _reason_not_to_run(observation, errors, test_meshes, run, args)
+    reason = _reason_not_to_run(observation, errors, test_meshes, run)
     if not reason and reference is None and _is_mesh_independent(observation, f, args, test_meshes):
         reason = _ONLY_JIT
     findings = list(static_findings)
     notes: tuple[str, ...] = (reason,)
     meshes_checked: tuple[str, ...] = (mesh_text(observation.mesh),) if observation.mesh else ()
     is_compared = True
+    proofs: tuple[ScaledProof, ...] = ()
     if not reason:
         # Run on meshes and compare. Imported here because it loads NumPy, which tracing does not.
-        from shardlab.analysis.mesh_runs import MeshRunner
         from shardlab.checks.compare_runs import merge_findings
 
-        def make_runner(rewrite: Rewrite = "") -> MeshRunner:
-            return MeshRunner(f, args, report_progress, reference, rewrite=rewrite)
-
-        comparison, meshes_checked = _compare_on_meshes(
-            make_runner, test_meshes, requested, grads, report_progress
-        )
-        findings = merge_findings(static_findings, comparison.findings)
-        notes, is_compared = comparison.notes, bool(meshes_checked)
+        program = _CheckedProgram(f, args, reference, grads, report_progress)
+        if not requested and observation.mesh and (scaled or program.has_large_arguments):
+            test_meshes = requested = [Mesh(list(observation.mesh))]
+        runs = _run_or_scale(program, test_meshes, requested, scaled)
+        findings = merge_findings(static_findings, runs.findings)
+        notes, is_compared, proofs = runs.notes, runs.is_compared, runs.proofs
+        meshes_checked = runs.meshes or meshes_checked
 
     # Report.
     remaining, suppressed = config.suppress(most_severe_first(findings))
@@ -178,7 +183,100 @@ def check(
         notes=notes,
         suppressed=suppressed,
         is_compared=is_compared,
+        scaled=proofs,
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class _CheckedProgram:
+    """A program and how it is compared."""
+
+    f: Callable[..., Any]
+    args: Sequence[Any]
+    reference: Callable[..., Any] | None
+    grads: bool
+    report_progress: Callable[[str], None]
+
+    @property
+    def has_large_arguments(self) -> bool:
+        from shardlab.analysis.run_arguments import count_argument_bytes
+        from shardlab.analysis.scaling.scaled_check import MAX_ARGUMENT_BYTES
+
+        return count_argument_bytes(self.args) > MAX_ARGUMENT_BYTES
+
+    def compare(
+        self, args: Sequence[Any], test_meshes: Sequence[Mesh], requested: Sequence[Mesh]
+    ) -> tuple[RunComparison, tuple[str, ...]]:
+        """Return the comparison with these arguments, and the meshes that were compared."""
+        from shardlab.analysis.mesh_runs import MeshRunner
+
+        def make_runner(rewrite: Rewrite = "") -> MeshRunner:
+            return MeshRunner(self.f, args, self.report_progress, self.reference, rewrite=rewrite)
+
+        return _compare_on_meshes(
+            make_runner, test_meshes, requested, self.grads, self.report_progress
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _RunResults:
+    """What runs on meshes, full or scaled down, showed."""
+
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+    meshes: tuple[str, ...] = ()
+    is_compared: bool = True
+    proofs: tuple[ScaledProof, ...] = ()
+
+
+def _run_or_scale(
+    program: _CheckedProgram,
+    test_meshes: Sequence[Mesh],
+    requested: Sequence[Mesh],
+    scaled: bool | None,
+) -> _RunResults:
+    """Run on each mesh that is not too large, and check the others on scaled-down meshes."""
+    from shardlab.analysis.run_arguments import count_argument_bytes
+    from shardlab.analysis.scaling.scaled_check import check_large_mesh, find_large_meshes
+
+    large_meshes = list(find_large_meshes(program.f, program.args, requested, scaled))
+    scaled_down = [large.mesh for large in large_meshes]
+    to_run = [mesh for mesh in test_meshes if mesh not in scaled_down]
+    results = _RunResults(is_compared=False)
+    if to_run and program.has_large_arguments:
+        n_bytes = count_argument_bytes(program.args)
+        note = (
+            f"The program was traced but not run: its arguments take {bytes_text(n_bytes)}. Pass "
+            "smaller ones with the same ranks to compare values."
+        )
+        results = _RunResults(notes=(note,), is_compared=False)
+    elif to_run:
+        comparison, meshes = program.compare(program.args, to_run, requested)
+        results = _RunResults(
+            findings=comparison.findings,
+            notes=comparison.notes,
+            meshes=meshes,
+            is_compared=bool(meshes),
+        )
+    for large in large_meshes:
+        scaled_result = check_large_mesh(
+            program.f,
+            program.args,
+            large,
+            lambda args, mesh: program.compare(args, [mesh], [mesh]),
+            program.report_progress,
+        )
+        proof = scaled_result.proof
+        results = dataclasses.replace(
+            results,
+            findings=(*results.findings, *scaled_result.findings),
+            notes=(*results.notes, *scaled_result.notes),
+            meshes=(*results.meshes, proof.mesh),
+            is_compared=proof.carries_over and (results.is_compared or not to_run),
+            proofs=(*results.proofs, proof),
+        )
+        to_run = [*to_run, large.mesh]
+    return results
 
 
 def _compare_on_meshes(
@@ -296,8 +394,6 @@ _ONLY_JIT = (
     "The program has no shard_map, and XLA keeps the values of a jit the same on every "
     "mesh: it was traced but not run."
 )
-# Running larger arguments on one real device takes minutes, and its memory.
-_MAX_ARGUMENT_BYTES = 2**30
 
 
 def _reason_not_to_run(
@@ -305,7 +401,6 @@ def _reason_not_to_run(
     errors: Sequence[Finding],
     test_meshes: Sequence[Mesh],
     run: bool,
-    args: Sequence[Any],
 ) -> str:
     """Return why a program is traced but not run, or ''."""
     if not run:
@@ -314,14 +409,6 @@ def _reason_not_to_run(
         return "The program has no mesh: there is nothing to compare."
     if errors:
         return f"The program was not run because of {errors[0].code}."
-    from shardlab.analysis.run_arguments import count_argument_bytes
-
-    n_bytes = count_argument_bytes(args)
-    if n_bytes > _MAX_ARGUMENT_BYTES:
-        return (
-            f"The program was traced but not run: its arguments take {bytes_text(n_bytes)}. Pass "
-            "smaller ones with the same ranks to compare values."
-        )
     return ""
 
 

@@ -56,7 +56,9 @@ def check_runs(runs: MeshRuns, *, are_requested: bool = False) -> RunComparison:
         return RunComparison((*rejections, *replica_findings), notes)
     comparison = compare_with_one_device(runs)
     findings = (*rejections, *comparison.findings)
-    return RunComparison(findings, (*notes, *comparison.notes), comparison.has_own_draws)
+    return RunComparison(
+        findings, (*notes, *comparison.notes), comparison.has_own_draws, comparison.notes
+    )
 
 
 def merge_findings(

@@ -23,6 +23,8 @@ class RunComparison:
     notes: tuple[str, ...] = ()
     # Some outputs were not compared, because each device draws its own random numbers.
     has_own_draws: bool = False
+    # Of the notes, those about outputs or gradients that were not compared.
+    uncompared: tuple[str, ...] = ()
 
     @property
     def agrees(self) -> bool:

@@ -22,6 +22,7 @@ _HELP = f"""Find deadlocks, wrong values and wasted communication on many device
     shardlab check train.py:step --mesh data=2 --mesh data=8 --sarif findings.sarif
     shardlab check train.py:step --mesh stage=4 --reference train.py:plain_step
     shardlab check train.py:step --mesh data=8 --fix
+    shardlab check train.py:step --mesh data=256,model=256
     shardlab check train.py -- --steps 2
 {PROGRAM_ARGUMENTS_HELP}
     \b
@@ -29,7 +30,8 @@ _HELP = f"""Find deadlocks, wrong values and wasted communication on many device
       0    no errors, or --write fixed them; there may be warnings
       1    errors were found
       2    the program could not be analyzed, or the command is invalid
-      4    no errors, but values were not compared: a script, or no mesh to compare with
+      4    no errors, but values were not compared: a script, no mesh to compare with, or a mesh
+           too large to run to which the result does not carry over
       124  the time limit was reached
       130  interrupted
 
@@ -57,6 +59,12 @@ _HELP = f"""Find deadlocks, wrong values and wasted communication on many device
     "compared instead of those on one device.",
 )
 @click.option(
+    "--scaled/--no-scaled",
+    default=None,
+    help="Run on scaled-down meshes, with the obligations for the result to carry over; or never. "
+    "Default: if a mesh is too large to run.",
+)
+@click.option(
     "--fix", is_flag=True, help="Search for an edit of the file that provably fixes the program."
 )
 @click.option("--diff", is_flag=True, help="Print only that edit, as a diff for git apply.")
@@ -71,6 +79,7 @@ def command(
     devices: int | None,
     no_run: bool,
     reference: str | None,
+    scaled: bool | None,
     fix: bool,
     diff: bool,
     write: bool,
@@ -91,6 +100,8 @@ def command(
     check_destinations(json=json_file, sarif=sarif_file, html=html_file)
     target = parse_target(program)
     check_arguments(target, args, args_from)
+    if scaled and target.kind == "script":
+        raise click.UsageError("A script runs on its own mesh, so --scaled needs a function.")
     fix = fix or diff or write
     if fix:
         _check_fixable(target, no_run)
@@ -104,6 +115,7 @@ def command(
         devices=devices,
         run=not no_run,
         reference=reference_target,
+        scaled=scaled,
         fix=fix,
     )
     result = run_job(job, time_limit=time_limit, memory_limit=memory_limit, quiet=quiet)

@@ -60,6 +60,7 @@ class Job:
     topology: str | None = None
     quick: bool = False  # `trace`: the collectives of Shardy's passes, without a compiler
     run: bool = True
+    scaled: bool | None = None  # `check`: scale meshes down always, never, or if they are too large
     hardware: str | None = None  # the chip of the times in a recording
     program: str | None = None  # of a script: the name of the program to record
     reference: Target | None = None  # a function whose results are the right ones

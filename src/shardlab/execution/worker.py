@@ -278,7 +278,13 @@ def _check_function(job: Job, report_step: ReportStep) -> WorkerResult:
     reference = _load_reference(job, report_step) if job.reference else None
     report_step(f"checking {job.target.function}")
     report = check(
-        function, *args, **meshes, run=job.run, reference=reference, on_progress=report_step
+        function,
+        *args,
+        **meshes,
+        run=job.run,
+        reference=reference,
+        scaled=job.scaled,
+        on_progress=report_step,
     )
     report = replace(report, program=job.target.function)
     if job.fix:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardlab.findings.finding import Finding, Severity
 from shardlab.findings.fix_search import FixSearch
+from shardlab.findings.scaled_proof import ScaledProof
 from shardlab.findings.source import SourceLocation
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Report:
     # False if its values should have been compared, with one device or a reference, but were not.
     is_compared: bool = True
     fix_search: FixSearch | None = None  # of `check --fix`
+    scaled: tuple[ScaledProof, ...] = ()  # meshes that were checked on scaled-down ones
 
     @property
     def ok(self) -> bool:
@@ -84,6 +86,7 @@ class Report:
             ],
             "notes": list(self.notes),
             "is_compared": self.is_compared,
+            **({"scaled": [proof.to_json() for proof in self.scaled]} if self.scaled else {}),
             **({} if self.fix_search is None else {"fix_search": self.fix_search.to_json()}),
         }
 
@@ -100,6 +103,7 @@ class Report:
             ),
             is_compared=data.get("is_compared", True),
             fix_search=FixSearch.from_json(data["fix_search"]) if data.get("fix_search") else None,
+            scaled=tuple(map(ScaledProof.from_json, data.get("scaled", ()))),
         )
 
 

@@ -15,6 +15,7 @@ from shardlab._text.printable import printable_text
 from shardlab._text.units import count_text
 from shardlab.findings.finding import Finding, Severity
 from shardlab.findings.report import Report, most_severe_first
+from shardlab.findings.scaled_proof import ScaledProof
 from shardlab.findings.source import SourceLocation
 from shardlab.render.markdown import escape_markdown
 from shardlab.render.sheet import STYLE
@@ -68,6 +69,9 @@ def report_lines(report: Report, width: int, excerpt: Excerpt) -> Iterator[Line]
     for finding in findings:
         yield from finding_lines(finding, width, excerpt)
         yield []
+    for proof in report.scaled:
+        yield from proof_lines(proof, width)
+        yield []
     for note in _report_notes(report):
         yield from ([Span(text=line, is_faint=True)] for line in wrap(note, width))
     ink = _TERMINAL_COLORS[findings[0].severity] if findings else "green"
@@ -90,7 +94,10 @@ def summary_text(report: Report) -> str:
     if parts and not counts["error"]:
         parts.append("no errors")  # the exit code is 0: only errors make a report not ok
     text = ", ".join(parts) or "nothing found"
-    if not report.is_compared:
+    unproven = [proof.mesh for proof in report.scaled if not proof.carries_over]
+    if unproven:
+        text += f"; not proven on {' and '.join(unproven)}"
+    elif not report.is_compared:
         text += "; values were not compared"
     return f"{report.program or 'the program'}{_meshes_text(report.meshes)}: {text}"
 
@@ -130,6 +137,38 @@ def finding_lines(finding: Finding, width: int, excerpt: Excerpt) -> Iterator[Li
         yield from ([Span(text=line, ink="green")] for line in advice)
 
 
+def proof_lines(proof: ScaledProof, width: int) -> Iterator[Line]:
+    """Yield why a mesh was not run, and each obligation of its scaled-down check.
+
+    >>> from shardlab.findings.scaled_proof import Obligation
+    >>> obligation = Obligation(name="values", holds=True, what="right on each small mesh")
+    >>> proof = ScaledProof(mesh="x=64", reason="too large", obligations=(obligation,))
+    >>> print(lines_text(proof_lines(proof, 80)))
+    x=64 was not run: too large.
+      holds  values: right on each small mesh
+    All obligations hold: the result carries over to x=64.
+    """
+    places = "; ".join(proof.scaled_meshes)
+    stands_for = f" For it stand {places}, with shards of the same shapes." if places else ""
+    yield from _plain_lines(f"{proof.mesh} was not run: {proof.reason}.{stands_for}", width)
+    for item in proof.obligations:
+        ink = "green" if item.holds else "red"
+        head = "  holds  " if item.holds else "  FAILS  "
+        place = f" ({item.where})" if item.where else ""
+        lines = wrap(f"{item.name}: {item.what}{place}", width - len(head))
+        yield [Span(text=head, ink=ink, is_strong=not item.holds), Span(text=lines[0])]
+        yield from ([Span(text=" " * len(head) + line)] for line in lines[1:])
+    if proof.carries_over:
+        text = f"All obligations hold: the result carries over to {proof.mesh}."
+    else:
+        text = f"Not proven on {proof.mesh}: an obligation fails."
+    yield from _plain_lines(text, width)
+
+
+def _plain_lines(text: str, width: int) -> Iterator[Line]:
+    yield from ([Span(text=line)] for line in wrap(text, width))
+
+
 def _wrap_evidence(text: str, width: int) -> list[str]:
     """Return a line of evidence wrapped with a hanging indent; nothing of it is truncated.
 
@@ -156,6 +195,9 @@ def report_html(report: Report, excerpt: Excerpt = no_excerpt) -> str:
     """Return a report as an HTML fragment for light and dark pages."""
     parts = [STYLE, '<div class="shardlab">', f"<h4>{escape(summary_text(report))}</h4>"]
     parts += [finding_html(finding, excerpt) for finding in most_severe_first(report.findings)]
+    for proof in report.scaled:
+        proof_text = lines_text(proof_lines(proof, DEFAULT_WIDTH))
+        parts.append(f"<pre style='margin:.6em 0'>{escape(proof_text)}</pre>")
     parts += [f'<p style="opacity:.65">{escape(note)}</p>' for note in _report_notes(report)]
     return "\n".join([*parts, "</div>"])
 
