@@ -19,6 +19,8 @@ from shardlab import _jax
 from shardlab._jax import device_hooks, partitioner
 from shardlab._jax.pending_deadlock import raise_pending_deadlock
 from shardlab._jax.refs import DischargedProgram, discharge_refs
+from shardlab.simulator.hosts.global_arrays import delete_donated, meet_for_program
+from shardlab.simulator.hosts.world import this_host
 from shardlab.simulator.interpreter.program import evaluate_program, split_global_array
 from shardlab.simulator.interpreter.replicas import name_outputs
 from shardlab.simulator.interpreter.unreduced import unreduced_axes
@@ -84,11 +86,17 @@ def _run_program(name: str, program: DischargedProgram, args: Any, placement: An
     for array in arrays:
         device_hooks.check_argument(array)
     in_shardings = tuple(attached_sharding(array) for array in arrays)
+    originals = arrays
+    if len(placement.hosts) > 1 and this_host() in placement.hosts:
+        arrays = meet_for_program(name, jaxpr, arrays, placement)
     with device_hooks.use_real_jax(), raise_pending_deadlock():
         compiled = _compiled_program(jaxpr, program.donated)
         outs, partial_sums = compiled(*map(_to_traced_dtype, arrays, jaxpr.in_avals))
         # Now, not when the user reads the result: a callback may raise a deadlock.
         jax.block_until_ready(outs)
+    for array, is_donated in zip(originals, program.donated, strict=False):
+        if is_donated:
+            delete_donated(array)
     device_hooks.check_nans(name, outs)
     is_repeated = placement.is_repeated_call(in_shardings)
     for out, sharding in zip(outs, placement.outs, strict=True):
