@@ -46,15 +46,29 @@ def is_backend_started() -> bool:
 def plan_device_put(x: Any, aval: Any, target: Any, copy: Any) -> Any:
     """Let JAX decide what `device_put` does where other hosts are involved.
 
-    Returns "shards" to put this host's value on its own devices, "transfer" to send it to another
-    set of hosts, or the array if JAX has made it itself. Raises what JAX raises.
+    Returns None to put this host's value on its own devices, or the array if JAX has made it
+    itself. Raises what JAX raises.
     """
     plan = dispatch._device_put_sharding_impl(x, aval, target, copy)
-    if isinstance(plan, dispatch._DeferredShardArg):
-        return "shards"
-    if isinstance(plan, dispatch._DeferredCrossHostTransferArg):
-        return "transfer"
-    return plan
+    return None if isinstance(plan, dispatch._DeferredShardArg) else plan
+
+
+def reject_transfers_between_hosts() -> None:
+    """Replace JAX's question whether the backend moves arrays to other hosts; no CPU does."""
+
+    def is_supported(n_dims: int, source: Any, target: Any) -> bool:
+        if source._to_xla_hlo_sharding(n_dims) != target._to_xla_hlo_sharding(n_dims):
+            return False
+        hosts, new_hosts = (s._internal_device_list.process_indices for s in (source, target))
+        if hosts == new_hosts:
+            return False
+        raise ValueError(
+            "The backend (virtual hosts) does not support cross-host device transfers. On real "
+            "devices the flag jax_cross_host_transfer_socket_address may enable them."
+        )
+
+    patches = device_hooks.AttributePatches()
+    patches.replace(dispatch, "_is_supported_cross_host_transfer", lambda _: is_supported)
 
 
 # The offset of `tp_as_buffer` in a type object of CPython 3.8 to 3.14 on 64-bit machines.

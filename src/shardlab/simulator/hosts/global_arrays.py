@@ -8,6 +8,7 @@ other, and where they compare which program they run.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import itertools
 import json
@@ -24,6 +25,7 @@ from shardlab import _jax
 from shardlab._jax import device_hooks
 from shardlab.errors import HostsDiffer
 from shardlab.simulator.hosts.world import exchange_folder, host_link, this_host
+from shardlab.simulator.interpreter.device_context import DeviceOwners
 from shardlab.simulator.virtual_devices.array_labels import (
     attach_sharding,
     attached_sharding,
@@ -90,6 +92,29 @@ def delete_donated(array: Any) -> None:
     target = getattr(array, "_base_array", array)
     if getattr(target, "__dict__", {}).get(_COMPLETE) is not None:
         array.delete()
+
+
+def owners_of_devices(name: str, placement: Any) -> DeviceOwners:
+    """Return which host has which device of a program, and how they share results of callbacks."""
+    hosts = placement.hosts
+
+    def share(arrays: Sequence[Any]) -> dict[int, list[Any]]:
+        value = json.dumps([base64.b64encode(array.tobytes()).decode() for array in arrays])
+        operation = f"a callback in {_readable(name)}"
+        replies = host_link().meet(f"callbacks of {name}", hosts, operation, value=value)
+        return {
+            host: [
+                np.frombuffer(base64.b64decode(data), array.dtype).reshape(array.shape)
+                for data, array in zip(json.loads(reply), arrays, strict=True)
+            ]
+            for host, reply in zip(hosts, replies, strict=True)
+        }
+
+    return DeviceOwners(
+        hosts=tuple(device.process_index for device in placement.devices),
+        this_host=this_host(),
+        share=share,
+    )
 
 
 # ------------------------------------------------------------------------------- what differs

@@ -16,7 +16,7 @@ class HostOutput:
     def __init__(self, n_hosts: int, output: str) -> None:
         self._output = output
         self._unfinished: dict[tuple[int, str], bytes] = {}
-        # Whether the first host has printed a line without its end, such as a prompt.
+        # Whether an unfinished line of the first host, such as a prompt, was printed last.
         self._is_inside_line = False
         self._files: list[IO[bytes]] = []
         if output not in ("all", "first"):
@@ -39,21 +39,30 @@ class HostOutput:
         if self._files:
             self._files[host].write(data)
             self._files[host].flush()
-        elif host == 0:
-            self._is_inside_line = bool(data) and not data.endswith(b"\n")
-            _print(stream, data)
-        elif self._output == "all":
+        elif host == 0 or self._output == "all":
             before = self._unfinished.get((host, stream), b"")
             lines, end, rest = (before + data).rpartition(b"\n")
             self._unfinished[host, stream] = rest
             if end:
                 self._print_lines(host, stream, lines + end)
 
+    @property
+    def has_prompt(self) -> bool:
+        """Return whether the first host has written a line without its end."""
+        return any(self._unfinished.get((0, stream)) for stream in ("stdout", "stderr"))
+
+    def print_prompt(self) -> None:
+        """Print the unfinished line of the first host: it may wait for input."""
+        for stream in ("stdout", "stderr"):
+            if text := self._unfinished.pop((0, stream), b""):
+                _print(stream, text)
+                self._is_inside_line = True
+
     def _print_lines(self, host: int, stream: str, lines: bytes) -> None:
-        prefix = f"[host {host}] ".encode()
-        start = b"\n" if self._is_inside_line else b""
+        prefix = f"[host {host}] ".encode() if host else b""
+        start = b"\n" if self._is_inside_line and host else b""
         self._is_inside_line = False
-        _print(stream, start + b"".join(prefix + line for line in lines.splitlines(keepends=True)))
+        _print(stream, start + b"".join(prefix + line + b"\n" for line in lines.split(b"\n")[:-1]))
 
 
 def _print(stream: str, data: bytes) -> None:

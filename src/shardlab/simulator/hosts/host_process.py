@@ -62,6 +62,7 @@ def _run(options: HostProgram, index: int, link: HostLink) -> int:
     distributed = VirtualDistributed()
     distributed.install()
     host_hooks.replace_host_local_conversion()
+    host_hooks.reject_transfers_between_hosts()
     host_hooks.disable_array_buffers()
     os.environ.update(JAX_PROCESS_ID=str(index), JAX_NUM_PROCESSES=str(options.n_hosts))
     try:

@@ -27,8 +27,9 @@ from shardlab.simulator.hosts.host_process import HostProgram, run_host
 from shardlab.simulator.hosts.messages import decode_message, encode_message
 from shardlab.simulator.script_runner import check_program_exists
 
-# How long to wait before hosts that all wait are asked (again) whether a thread of theirs works.
-_PROBE_INTERVAL_S = 0.05
+# When nothing has come from the hosts for so long: hosts that all wait are asked whether one of
+# their threads works, and an unfinished line is printed.
+_IDLE_S = 0.05
 _NO_INITIALIZE = (
     "note: The program does not call jax.distributed.initialize(). On real hosts each process would "
     "see its own devices only, except where the platform calls it (Cloud TPU with some launchers)."
@@ -131,9 +132,12 @@ class _Run:
     def _pass_messages(self) -> None:
         while self._selector.get_map():
             must_ask = self._coordinator.needs_probe and self._coordinator.may_be_blocked()
-            ready = self._selector.select(_PROBE_INTERVAL_S if must_ask else None)
+            is_watched = must_ask or self._output.has_prompt
+            ready = self._selector.select(_IDLE_S if is_watched else None)
             if not ready:
-                self._send(self._coordinator.start_probe())
+                self._output.print_prompt()
+                if must_ask:
+                    self._send(self._coordinator.start_probe())
             for key, _ in ready:
                 index, kind = key.data
                 if kind == "messages":

@@ -36,7 +36,6 @@ from shardlab.simulator.virtual_devices.devices import virtual_mesh
 def device_put(*xs: Any, devices: Any, srcs: Any, copy_semantics: Any, dst_avals: Any) -> list[Any]:
     """Replaces JAX's implementation of `jax.device_put` for several values at once."""
     if has_hosts():
-        srcs = [*srcs] if srcs else [None] * len(xs)
         return [
             _put_on_hosts(x, target, copy, aval)
             for x, target, copy, aval in zip(xs, devices, copy_semantics, dst_avals, strict=True)
@@ -154,7 +153,7 @@ def _put_on_hosts(x: Any, target: Any, copy: Any, aval: Any) -> Any:
     """Put a value where devices of other hosts are involved; JAX itself decides what may go where.
 
     It compares the values of all hosts, reshards by a jit, or raises; what is left to do is to put
-    this host's value on its devices, or to move an array between sets of hosts.
+    this host's value on its devices, or to reshard to another order of the devices.
     """
     target = getattr(target, "sharding", target)
     sharding = x.sharding if isinstance(x, jax.Array) else None
@@ -166,22 +165,15 @@ def _put_on_hosts(x: Any, target: Any, copy: Any, aval: Any) -> Any:
         return _put_value(x, target, copy)
     if is_value_global:
         device_hooks.check_not_deleted(x)
-        if target is None:
-            return (
-                x
-                if copy == device_hooks.dispatch.ArrayCopySemantics.REUSE_INPUT
-                else _moved(x, sharding)
-            )
-        if is_target_global and target.device_set == sharding.device_set:
-            if target == sharding and copy == device_hooks.dispatch.ArrayCopySemantics.REUSE_INPUT:
-                return x
-            return _moved(x, target)
+        if target is None or getattr(target, "device_set", None) == sharding.device_set:
+            reuses = copy == device_hooks.dispatch.ArrayCopySemantics.REUSE_INPUT
+            is_placed = target is None or target == sharding
+            return x if is_placed and reuses else _moved(x, target or sharding)
     aval = _jax.aval_of(x) if aval is None else aval
-    plan = plan_device_put(x, aval, target, copy)
-    if plan == "shards":
-        new = attach_sharding(_copy_of(x), target)
-        return mark_local_only(new)
-    return _moved(x, target) if plan == "transfer" else plan
+    array = plan_device_put(x, aval, target, copy)
+    if array is None:
+        array = mark_local_only(attach_sharding(_copy_of(x), target))
+    return array
 
 
 def _moved(x: Any, target: Any) -> Any:
