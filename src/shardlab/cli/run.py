@@ -34,8 +34,8 @@ from shardlab.cli.completion import complete_path
     "--output",
     metavar="all|first|FOLDER",
     shell_complete=complete_path,
-    help="With --hosts: print what all hosts print, each line of the others with [host N]; only the "
-    "first host; or write FOLDER/host-N.txt.  [default: all]",
+    help="With --hosts: print what all hosts print, lines of hosts 1 and up with [host N]; what "
+    "the first host prints; or write FOLDER/host-N.txt.  [default: all]",
 )
 @click.option("-m", "is_module", is_flag=True, help="PROGRAM is a module, as in python -m.")
 @click.option(
@@ -104,7 +104,8 @@ def _run_on_hosts(
 ) -> tuple[int, str]:
     """Run the program on virtual hosts, and print the error that ended it early."""
     from shardlab.cli import error_text
-    from shardlab.simulator.hosts.run_hosts import HostProgram, run_on_hosts
+    from shardlab.simulator.hosts.host_process import HostProgram
+    from shardlab.simulator.hosts.run_hosts import run_on_hosts
 
     host_program = HostProgram(program=program, args=args, n_hosts=hosts, output=output, **options)
     result = run_on_hosts(host_program)

@@ -1,7 +1,7 @@
 """Runs programs of `host_programs.py` as one host, and writes what each returned to a file.
 
-    python run_host_programs.py FOLDER PROGRAM...          under `shardlab run --hosts 4`
-    python run_host_programs.py --real PORT:INDEX FOLDER PROGRAM...    as one of four real processes
+python run_host_programs.py FOLDER PROGRAM...          under `shardlab run --hosts 4`
+python run_host_programs.py --real PORT:INDEX FOLDER PROGRAM...    as one of four real processes
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Virtual hosts: each runs the program in a process of its own; they meet where real hosts would."""
+"""Virtual hosts: each runs the program in its own process; they meet where real hosts would."""

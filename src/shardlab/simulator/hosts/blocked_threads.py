@@ -20,7 +20,7 @@ from collections.abc import Collection
 from pathlib import Path
 from types import FrameType
 
-# Long enough for every thread that waits for the interpreter lock to get it; it is not a time limit.
+# Long enough for each thread that waits for the interpreter lock to get it; not a time limit.
 _LOCK_RELEASED_S = 0.01
 _STDLIB_FILES = {
     "threading": threading.__file__,
@@ -30,7 +30,7 @@ _STDLIB_FILES = {
 
 
 def others_are_blocked(waiting: Collection[int], ignored: Collection[int]) -> bool:
-    """Return whether all threads are blocked, except those in `waiting` (which are) and `ignored`."""
+    """Return whether all threads but the `ignored` are blocked; those in `waiting` are."""
     first = _positions(waiting, ignored)
     if first is None:
         return False

@@ -297,7 +297,10 @@ def _deadline_text(expired: Meet | GetKey) -> str:
             f"DEADLINE_EXCEEDED: GetKeyValue() timed out with key: {expired.key} and duration: "
             f"{expired.deadline:g}s"
         )
-    return f"DEADLINE_EXCEEDED: Barrier timed out. Id: {expired.channel}. Timeout: {expired.deadline:g}s."
+    return (
+        f"DEADLINE_EXCEEDED: Barrier timed out. Id: {expired.channel.removeprefix('barrier ')}. "
+        f"Timeout: {expired.deadline:g}s."
+    )
 
 
 def _failure_error(failure: Failure) -> LabError:

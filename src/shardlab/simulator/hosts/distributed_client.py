@@ -121,8 +121,8 @@ class VirtualDistributed:
         ):
             if given is not None and given != own:
                 raise InvalidHosts(
-                    f"jax.distributed.initialize was called with {name}={given!r}, and this is host "
-                    f"{this_host()} of {n_hosts()}.",
+                    f"jax.distributed.initialize was called with {name}={given!r}, and this is "
+                    f"host {this_host()} of {n_hosts()}.",
                     where=program_line(),
                     fix="leave the arguments out, take them from JAX_PROCESS_ID and "
                     "JAX_NUM_PROCESSES, or change --hosts.",

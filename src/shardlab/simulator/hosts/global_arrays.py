@@ -1,9 +1,9 @@
 """Arrays over the devices of several hosts: what a host knows of them, and how the rest comes.
 
 A host computes every program on full arrays, as simulated mode does, so a result is known to all
-hosts that ran the program. An array that a host made itself has only the shards of that host. When a
-program uses it, the hosts exchange the missing shards first; this is also where they wait for each
-other, and where they compare which program they run.
+hosts that ran the program. An array that a host made itself has only the shards of that host. When
+a program uses it, the hosts exchange the missing shards first; this is also where they wait for
+each other, and where they compare which program they run.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import numpy as np
 from shardlab import _jax
 from shardlab._jax import device_hooks
 from shardlab.errors import HostsDiffer
+from shardlab.simulator.hosts.host_link import program_line
 from shardlab.simulator.hosts.world import exchange_folder, host_link, this_host
 from shardlab.simulator.interpreter.device_context import DeviceOwners
 from shardlab.simulator.virtual_devices.array_labels import (
@@ -134,9 +135,11 @@ def _state(array: Any, sharding: Any) -> str:
 def _digest(value: Any) -> str:
     with device_hooks.use_real_jax():
         data = np.ascontiguousarray(np.asarray(value))
-    return hashlib.blake2b(
-        data.view(np.uint8).data if data.ndim else data.tobytes(), digest_size=12
-    ).hexdigest()
+    return _hash(data.reshape(-1).view(np.uint8).data)
+
+
+def _hash(data: Any) -> str:
+    return hashlib.blake2b(data, digest_size=12).hexdigest()
 
 
 def _check_same(operation: str, name: str, states: dict[int, str]) -> None:
@@ -158,8 +161,6 @@ def _groups(digests: dict[int, str]) -> str:
 
 
 def _replicas_differ(operation: str, name: str, equal: str) -> HostsDiffer:
-    from shardlab.simulator.hosts.host_link import program_line
-
     return HostsDiffer(
         f"{name} is replicated over the hosts, but they have different values. JAX does not "
         "check this: on real hosts the replicas differ from here on.",
@@ -178,9 +179,7 @@ def _program_digest(jaxpr: Any, placement: Any) -> str:
         text = [_ADDRESS.sub("", str(inner))]
         text += [_digest(const) for const in consts if not is_global(attached_sharding(const))]
         text += [repr(s) for s in (*placement.ins, *placement.outs)]
-        by_placement[placement] = hashlib.blake2b(
-            "\n".join(text).encode(), digest_size=12
-        ).hexdigest()
+        by_placement[placement] = _hash("\n".join(text).encode())
     return by_placement[placement]
 
 

@@ -31,8 +31,8 @@ from shardlab.simulator.script_runner import check_program_exists
 # their threads works, and an unfinished line is printed.
 _IDLE_S = 0.05
 _NO_INITIALIZE = (
-    "note: The program does not call jax.distributed.initialize(). On real hosts each process would "
-    "see its own devices only, except where the platform calls it (Cloud TPU with some launchers)."
+    "note: The program does not call jax.distributed.initialize(). On real hosts each process "
+    "would see its own devices only, unless its launcher makes that call."
 )
 
 

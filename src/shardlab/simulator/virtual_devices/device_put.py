@@ -156,7 +156,7 @@ def _put_on_hosts(x: Any, target: Any, copy: Any, aval: Any) -> Any:
     this host's value on its devices, or to reshard to another order of the devices.
     """
     target = getattr(target, "sharding", target)
-    sharding = x.sharding if isinstance(x, jax.Array) else None
+    sharding: Any = x.sharding if isinstance(x, jax.Array) else None
     if isinstance(target, NamedSharding) and isinstance(target.mesh, AbstractMesh):
         target = _target_sharding(x, target)
     is_target_global = isinstance(target, Sharding) and is_global(target)
