@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from shardlab.errors import (
@@ -145,13 +145,16 @@ class Coordinator:
         return None
 
     def _check_agreement(self, meetings: list[tuple[int, Meet]]) -> None:
-        if len({(m.operation, m.agreement, m.group) for _, m in meetings}) == 1:
+        if len({(m.agreement, m.group) for _, m in meetings}) == 1:
             return
+        places: dict[str, list[int]] = {}
+        for host, meeting in meetings:
+            places.setdefault(_at(meeting), []).append(host)
         raise RunEnded(
             HostsDiffer(
                 "The hosts run different computations at the same time. On real hosts they block "
                 "forever, or mix up values.",
-                where="; ".join(f"host {h}: {_at(m)}" for h, m in meetings),
+                where=_lines(f"{_hosts_text(hosts)}: {at}" for at, hosts in places.items()),
                 fix="all hosts must call the same computations on the same shapes in the same "
                 "order; branch on jax.process_index() only around code of one host.",
             )
@@ -236,26 +239,31 @@ class Coordinator:
         return [(index, _error_reply(expired, _deadline_text(expired)))]
 
     def _deadlock_error(self, live: list[int], failed: list[int]) -> SimulationError:
-        places = []
-        for index, host in enumerate(self.hosts):
-            if host.has_ended:
-                places.append(f"host {index}: has ended with exit code {host.exit_code}")
-                continue
-            for waiting in itertools.islice(host.waiting.values(), 1):
-                places.append(f"host {index}: waits in {_at(waiting)}{self._missing(waiting)}")
-        where = "\n         ".join(places)
+        places = [
+            f"host {index}: waits in {_at(waiting)}{self._missing(waiting)}"
+            for index in live
+            for waiting in itertools.islice(self.hosts[index].waiting.values(), 1)
+        ]
+        ended = [index for index, host in enumerate(self.hosts) if host.has_ended]
+        for code in sorted({self.hosts[index].exit_code for index in ended}, key=str):
+            with_code = [index for index in ended if self.hosts[index].exit_code == code]
+            verb = "has" if len(with_code) == 1 else "have"
+            places.append(f"{_hosts_text(with_code)}: {verb} ended with exit code {code}")
+        where = _lines(places)
         if failed:
             return HostFailed(
-                f"{_hosts_text(failed)} failed, and {_hosts_text(live)} would wait forever.",
+                f"{_hosts_text(failed).capitalize()} failed, and {_hosts_text(live)} would wait "
+                "forever.",
                 where=where,
-                fix=f"read the error of host {failed[0]} above.",
+                fix=f"read what host {failed[0]} printed.",
             )
         return HostsDeadlock(
-            "Every host waits for another one: the program would hang forever.",
+            f"The program would hang forever: {_hosts_text(live)} "
+            f"{'waits' if len(live) == 1 else 'wait'} for "
+            + (f"{_hosts_text(ended)}, which ended." if ended else "each other."),
             where=where,
-            fix="let all hosts make the same calls in the same order; code below `if "
-            "jax.process_index() == 0` must not call a jit on global arrays, a barrier or a "
-            "function of multihost_utils.",
+            fix="let all hosts make the same calls in the same order: keep a jit on global arrays, a "
+            "barrier or a function of multihost_utils out of `if jax.process_index() == 0`.",
         )
 
     def _missing(self, waiting: Meet | GetKey) -> str:
@@ -264,7 +272,12 @@ class Coordinator:
         missing = [
             host for host in waiting.group if self._first_meeting(host, waiting.channel) is None
         ]
-        return f", which {_hosts_text(missing)} did not call" if missing else ""
+        return f", which {_hosts_text(missing)} never called" if missing else ""
+
+
+def _lines(places: Iterable[str]) -> str:
+    """Return places as lines below each other in the `where` of an error."""
+    return "\n         ".join(places)
 
 
 def _folder(key: str) -> str:

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import NoReturn
 
 import jax
+from jax.experimental import multihost_utils
 
 from shardlab.errors import LabError
 from shardlab.simulator.hosts.blocked_threads import others_are_blocked
@@ -151,15 +152,21 @@ class HostLink:
 
 
 def program_line() -> str:
-    """Return file, line and function of the program that calls, or of the library if none does."""
+    """Return file, line and function of the program that calls, and the library function it called.
+
+    Of a thread in which only a library runs: the line of the library.
+    """
     frame: FrameType | None = sys._getframe(1)
-    library = ""
+    called = library = ""
     while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith(_HIDDEN):
-            line = f"{file}:{frame.f_lineno} ({frame.f_code.co_name})"
-            if not file.startswith(_NOT_PROGRAM):
-                return line
-            library = library or line
+        file, function = frame.f_code.co_filename, frame.f_code.co_name
+        line = f"{file}:{frame.f_lineno} ({function})"
+        if not file.startswith(_NOT_PROGRAM):
+            name = os.path.relpath(file) if file.startswith(os.getcwd() + os.sep) else file
+            return f"{name}:{frame.f_lineno} ({function}){called}"
+        is_jax = file.startswith(_HIDDEN)
+        if not is_jax or file == multihost_utils.__file__:
+            called = f", in {Path(file).stem}.{function}"
+            library = library if is_jax else library or line
         frame = frame.f_back
     return library
