@@ -262,8 +262,8 @@ class Coordinator:
             f"{'waits' if len(live) == 1 else 'wait'} for "
             + (f"{_hosts_text(ended)}, which ended." if ended else "each other."),
             where=where,
-            fix="let all hosts make the same calls in the same order: keep a jit on global arrays, a "
-            "barrier or a function of multihost_utils out of `if jax.process_index() == 0`.",
+            fix="let all hosts make the same calls in the same order: keep a jit on global arrays, "
+            "a barrier or a function of multihost_utils out of `if jax.process_index() == 0`.",
         )
 
     def _missing(self, waiting: Meet | GetKey) -> str:
