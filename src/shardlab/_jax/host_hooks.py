@@ -91,7 +91,10 @@ def disable_array_buffers() -> None:
 
 
 def replace_host_local_conversion() -> None:
-    """Replace the one function of multihost_utils that reads the buffers behind an array."""
+    """Replace the two places that read the buffers behind an array of several hosts.
+
+    They turn an array into one of this host, or back: in multihost_utils, and in `jax.pmap`.
+    """
     primitive = multihost_utils.global_array_to_host_local_array_p
     original = primitive.impl
 
@@ -108,10 +111,16 @@ def replace_host_local_conversion() -> None:
         local_aval = multihost_utils._global_to_local_aval(
             core.ShapedArray(array.shape, array.dtype), global_mesh, pspec
         )
-        return jax.make_array_from_single_device_arrays(
-            local_aval.shape,
-            NamedSharding(global_mesh.local_mesh, pspec),
-            [shard.data for shard in array.addressable_shards],
-        )
+        return _with_same_shards(array, local_aval, NamedSharding(global_mesh.local_mesh, pspec))
 
     primitive.def_impl(convert)
+    if hasattr(device_hooks.ArrayImpl, "_rewrap_with_aval_and_sharding"):
+        patches = device_hooks.AttributePatches()
+        patches.replace(
+            device_hooks.ArrayImpl, "_rewrap_with_aval_and_sharding", lambda _: _with_same_shards
+        )
+
+
+def _with_same_shards(array: Any, aval: Any, sharding: Any) -> Any:
+    shards = [shard.data for shard in array.addressable_shards]
+    return jax.make_array_from_single_device_arrays(aval.shape, sharding, shards)

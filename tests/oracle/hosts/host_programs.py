@@ -621,3 +621,39 @@ def pure_callbacks_of_each_device():
 
     step = jax.shard_map(body, mesh=mesh, in_specs=P("data"), out_specs=P())
     return np.asarray(jax.jit(step)(sharded(P("data"), (8, 2), mesh)))
+
+
+@program
+def pmap_over_all_hosts():
+    me = jax.process_index()
+    own = np.arange(N_LOCAL * 3.0, dtype=np.float32).reshape(N_LOCAL, 3) + 10 * me
+    step = jax.pmap(lambda x: (jax.lax.pmean(x, "devices"), x * 2), axis_name="devices")
+    mean, doubled = step(own)
+    again, _ = step(doubled)
+    return [doubled.is_fully_addressable, *map(shards, (mean, doubled, again))]
+
+
+@program
+def training_with_optax():
+    import optax
+
+    mesh = data_mesh()
+    optimizer = optax.adam(0.1)
+    w = jax.device_put(np.ones(4, np.float32), NamedSharding(mesh, P()))
+    state = optimizer.init(w)
+
+    @jax.jit
+    def step(w, state, x, y):
+        loss, gradient = jax.value_and_grad(squared_error)(w, x, y)
+        updates, state = optimizer.update(gradient, state, w)
+        return optax.apply_updates(w, updates), state, loss
+
+    losses = []
+    for x, y in regression_batches(3, 2):
+        batch = [
+            jax.make_array_from_process_local_data(NamedSharding(mesh, P("data")), part)
+            for part in (x, y)
+        ]
+        w, state, loss = step(w, state, *batch)
+        losses.append(float(loss))
+    return [losses, np.asarray(w), int(state[0].count)]

@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from shardlab.simulator.hosts.distributed_client import VirtualDistributed
 from shardlab.simulator.hosts.host_link import HostLink
 from shardlab.simulator.hosts.messages import Finished
 from shardlab.simulator.hosts.world import join_world
+from shardlab.simulator.interpreter.replicas import ReplicasDiffer
 from shardlab.simulator.script_runner import run_script_file
 from shardlab.simulator.simulated_mode import devices_per_host
 from shardlab.simulator.virtual_devices.backend import start_real_backend
@@ -64,6 +66,9 @@ def _run(options: HostProgram, index: int, link: HostLink) -> int:
     host_hooks.replace_host_local_conversion()
     host_hooks.reject_transfers_between_hosts()
     host_hooks.disable_array_buffers()
+    if index > 0:
+        # Every host finds the same replicas; the first one warns.
+        warnings.filterwarnings("ignore", category=ReplicasDiffer)
     os.environ.update(JAX_PROCESS_ID=str(index), JAX_NUM_PROCESSES=str(options.n_hosts))
     try:
         code, summary = run_script_file(
