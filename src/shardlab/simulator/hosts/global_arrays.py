@@ -25,7 +25,7 @@ from shardlab import _jax
 from shardlab._jax import device_hooks
 from shardlab.errors import HostsDiffer
 from shardlab.simulator.hosts.host_link import program_line
-from shardlab.simulator.hosts.world import exchange_folder, host_link, this_host
+from shardlab.simulator.hosts.world import host_link, this_host
 from shardlab.simulator.interpreter.device_context import DeviceOwners
 from shardlab.simulator.virtual_devices.array_labels import (
     attach_sharding,
@@ -276,7 +276,7 @@ def _write_shards(values: dict[int, Any], labels: dict[int, Any]) -> Path:
             data = value[tuple(slice(start, stop) for start, stop in bounds)].tobytes()
             head.append((index, bounds, len(data)))
             parts.append(data)
-    path = exchange_folder() / f"{this_host()}-{next(_file_numbers)}"
+    path = host_link().folder / f"{this_host()}-{next(_file_numbers)}"
     with path.open("wb") as file:
         file.write(json.dumps(head).encode() + b"\n")
         file.writelines(parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import socket
 import sys
 import threading
@@ -48,8 +49,9 @@ class _Call:
 class HostLink:
     """One socket, shared by all threads of a host; a thread of its own reads the replies."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, folder: Path) -> None:
         self._socket = connection
+        self.folder = folder  # where hosts exchange arrays
         self._send_lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._calls: dict[int, _Call] = {}
@@ -134,7 +136,9 @@ class HostLink:
                 elif isinstance(message, Probe):
                     is_blocked = self._is_blocked()
                     self._send(ProbeAnswer(number=message.number, is_blocked=is_blocked))
-        os._exit(1)  # the coordinator is gone
+        # The coordinator was killed, so nobody else removes the folder.
+        shutil.rmtree(self.folder, ignore_errors=True)
+        os._exit(1)
 
     def _is_blocked(self) -> bool:
         calls = list(self._calls.values())

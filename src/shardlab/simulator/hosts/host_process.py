@@ -43,7 +43,7 @@ def run_host(options: HostProgram, index: int, connection: socket.socket) -> Non
     """Run the program as host `index`, in this process, and end the process."""
     code = 1
     try:
-        code = _run(options, index, HostLink(connection))
+        code = _run(options, index, HostLink(connection, options.folder))
         # What `python` does at its end; the rest belongs to the process that was forked.
         atexit._run_exitfuncs()
     except BaseException:
@@ -58,7 +58,7 @@ def _run(options: HostProgram, index: int, link: HostLink) -> int:
     CLIENT.become_host(
         HostPlace(index=index, n_hosts=options.n_hosts, devices_per_host=devices_per_host)
     )
-    join_world(link, options.folder)
+    join_world(link)
     # Before JAX sees a distributed client: it would connect the real backend to other processes.
     start_real_backend()
     distributed = VirtualDistributed()

@@ -8,6 +8,7 @@ starts in a fraction of a second.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import selectors
 import shutil
@@ -15,6 +16,7 @@ import signal
 import socket
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -30,6 +32,8 @@ from shardlab.simulator.script_runner import check_program_exists
 # When nothing has come from the hosts for so long: hosts that all wait are asked whether one of
 # their threads works, and an unfinished line is printed.
 _IDLE_S = 0.05
+# How long interrupted hosts may clean up before they are killed.
+_GRACE_S = 5.0
 _NO_INITIALIZE = (
     "note: The program does not call jax.distributed.initialize(). On real hosts each process "
     "would see its own devices only, unless its launcher makes that call."
@@ -100,6 +104,11 @@ class _Run:
                 self._pass_messages()
             except RunEnded as end:
                 error = end.error
+            except KeyboardInterrupt:
+                # The terminal has interrupted the hosts too: let them end as programs do.
+                with contextlib.suppress(RunEnded):
+                    self._pass_messages(until=time.monotonic() + _GRACE_S)
+                raise
             finally:
                 self._end_all()
         return self._result(error)
@@ -129,10 +138,10 @@ class _Run:
         self._selector.register(out_read, selectors.EVENT_READ, (index, "stdout"))
         self._selector.register(err_read, selectors.EVENT_READ, (index, "stderr"))
 
-    def _pass_messages(self) -> None:
-        while self._selector.get_map():
+    def _pass_messages(self, until: float = math.inf) -> None:
+        while self._selector.get_map() and time.monotonic() < until:
             must_ask = self._coordinator.needs_probe and self._coordinator.may_be_blocked()
-            is_watched = must_ask or self._output.has_prompt
+            is_watched = must_ask or self._output.has_prompt or until < math.inf
             ready = self._selector.select(_IDLE_S if is_watched else None)
             if not ready:
                 self._output.print_prompt()

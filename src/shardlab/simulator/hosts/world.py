@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from shardlab.simulator.hosts.host_link import HostLink
 from shardlab.simulator.virtual_devices.devices import CLIENT
 
 _links: list[HostLink] = []
-_folders: list[Path] = []
 
 
-def join_world(link: HostLink, folder: Path) -> None:
-    """Connect this process to the other hosts; `folder` is where they exchange arrays."""
+def join_world(link: HostLink) -> None:
+    """Connect this process to the other hosts."""
     _links[:] = [link]
-    _folders[:] = [folder]
 
 
 def has_hosts() -> bool:
@@ -24,10 +20,6 @@ def has_hosts() -> bool:
 
 def host_link() -> HostLink:
     return _links[0]
-
-
-def exchange_folder() -> Path:
-    return _folders[0]
 
 
 def this_host() -> int:
