@@ -31,7 +31,11 @@ LabError
 │  ├─ Unsupported (NotImplementedError)
 │  ├─ NotMeasured
 │  ├─ InvalidDeviceCount (ValueError)
-│  └─ NotSharded (TypeError)
+│  ├─ NotSharded (TypeError)
+│  ├─ HostsDeadlock
+│  ├─ HostsDiffer
+│  ├─ HostFailed
+│  └─ InvalidHosts (ValueError)
 ├─ InvalidConfig (ValueError)
 ├─ ProgramNotFound
 ├─ TargetError
@@ -396,6 +400,33 @@ class NotSharded(SimulationError, TypeError):
     """The value is not an array, so it has no shards."""
 
     code = "simulate.not_an_array"
+
+
+class HostsDeadlock(SimulationError):
+    """Every virtual host waits for another one."""
+
+    code = "simulate.hosts_deadlock"
+    exit_code = 1
+
+
+class HostsDiffer(SimulationError):
+    """Virtual hosts call different computations, or have different values of a replicated array."""
+
+    code = "simulate.hosts_differ"
+    exit_code = 1
+
+
+class HostFailed(SimulationError):
+    """A virtual host ended with an error, and others wait for it."""
+
+    code = "simulate.host_failed"
+    exit_code = 1
+
+
+class InvalidHosts(SimulationError, ValueError):
+    """The number of virtual hosts does not fit the devices or the program's own settings."""
+
+    code = "simulate.invalid_hosts"
 
 
 # Programs: finding, tracing and compiling the user's program (`shardlab.tracing`, `.execution`)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import doctest
 import importlib
 
@@ -10,11 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax._src import dispatch, distributed
+from jax._src.lib import _jax as jaxlib
+from jax.experimental import multihost_utils
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from shardlab import _jax
-from shardlab._jax import device_hooks
+from shardlab._jax import device_hooks, host_hooks
+from shardlab.simulator.hosts.distributed_client import VirtualDistributedClient
 from shardlab.simulator.interpreter.rules.collectives import COLLECTIVES, IDENTITY_COLLECTIVES
 from shardlab.simulator.interpreter.rules.local import is_elementwise
 from shardlab.simulator.virtual_devices.devices import virtual_mesh
@@ -113,6 +118,34 @@ def test_arrays_accept_python_attributes():
     x._shardlab_test = 1
     assert isinstance(x, device_hooks.ArrayImpl)
     assert x.__dict__["_shardlab_test"] == 1
+
+
+def test_the_buffer_slot_of_a_type_is_where_host_hooks_clears_it():
+    def has_buffer(kind):
+        return ctypes.c_void_p.from_address(id(kind) + host_hooks._BUFFER_SLOT).value is not None
+
+    kinds = (bytes, bytearray, memoryview, np.ndarray, device_hooks.ArrayImpl, int, object, dict)
+    assert [has_buffer(kind) for kind in kinds] == [True] * 5 + [False] * 3
+
+
+def test_jax_reads_the_host_of_a_device_from_its_process_index():
+    devices = virtual_mesh("x=4").devices
+    sharding = NamedSharding(virtual_mesh("x=4"), P("x"))
+    assert sharding._internal_device_list.process_indices == {0}
+    assert sharding.is_fully_addressable
+    assert {device.process_index for device in devices} == {devices[0].client.process_index()}
+
+
+def test_jax_has_what_virtual_hosts_replace():
+    state = distributed.global_state
+    names = "client", "process_id", "num_processes", "preemption_sync_manager"
+    assert [getattr(state, name) for name in names] == [None, 0, 1, None]
+    for name in ("_device_put_sharding_impl", "_DeferredShardArg"):
+        assert hasattr(dispatch, name)
+    assert callable(dispatch._is_supported_cross_host_transfer)
+    assert callable(multihost_utils.global_array_to_host_local_array_p.impl)
+    client_methods = {name for name in dir(jaxlib.DistributedRuntimeClient) if name[0] != "_"}
+    assert client_methods <= set(dir(VirtualDistributedClient))
 
 
 def test_this_process_has_one_device():

@@ -245,6 +245,11 @@ def alias_array(array: Any) -> Any:
     return jax.random.wrap_key_data(alias, impl=jax.random.key_impl(array))
 
 
+def has_full_value(sharding: Any, shape: Any) -> bool:
+    """Return whether the shards of this host have every value of the array."""
+    return bool(array_lib._process_has_full_value_in_mcjax(sharding, shape))
+
+
 def aval_with_sharding(aval: Any, sharding: Any) -> Any:
     """Return the type that an array with this sharding has on devices."""
     return core.update_aval_with_sharding(aval, sharding)
@@ -291,6 +296,7 @@ __all__ = [
     "check_shards",
     "dispatch",
     "evaluate_now",
+    "has_full_value",
     "is_simulated",
     "is_using_real_jax",
     "lowered_cost_analysis",

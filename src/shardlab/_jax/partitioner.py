@@ -94,6 +94,9 @@ class ProgramPlacement:
         self.outs: list[Any] = list(pxla.finalize_shardings(outs, devices))
         self.in_layouts, self.out_layouts = _default_layouts(in_avals), _default_layouts(out_avals)
         self.committed: bool = compile_args["committed"]
+        # The hosts that have devices of the program, in order.
+        self.hosts: tuple[int, ...] = tuple(sorted(devices.process_indices))
+        self.devices = devices
         effects = ("ordered_effects", "unordered_effects", "mut")
         self._has_effects = any(compile_args[key] for key in effects)
         self._makes_keys = any(map(_is_key_type, out_avals))

@@ -46,7 +46,7 @@ def run_script_file(
     succeeds but has outputs whose replicas differ exits with `REPLICAS_DIFFER_EXIT_CODE`.
     `after_run` is called after the program, while its devices still exist.
     """
-    _check_program_exists(program, is_module)
+    check_program_exists(program, is_module)
     RUN_STATISTICS.clear(warn_once=True)
     program_exit = ProgramExit()
     with simulated(devices) as device_count, program_exit.collect_callbacks():
@@ -64,8 +64,9 @@ def run_script_file(
             fix="report this bug: the values are right, but they were computed on several devices.",
         )
     meshes = "; ".join(RUN_STATISTICS.meshes) or "none"
+    of_hosts = f" of {device_count.n_hosts} hosts" if device_count.n_hosts > 1 else ""
     summary = (
-        f"shardlab: simulated {n_devices} devices on 1 CPU device; meshes: {meshes}; "
+        f"shardlab: simulated {n_devices} devices{of_hosts} on 1 CPU device; meshes: {meshes}; "
         f"shard_maps: {RUN_STATISTICS.n_shard_maps}"
     )
     if RUN_STATISTICS.n_differing:
@@ -75,7 +76,8 @@ def run_script_file(
     return code, summary
 
 
-def _check_program_exists(program: str, is_module: bool) -> None:
+def check_program_exists(program: str, is_module: bool) -> None:
+    """Raise if there is no such file or module."""
     if is_module:
         sys.path.insert(0, os.getcwd())
         try:

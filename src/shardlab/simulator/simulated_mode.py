@@ -22,9 +22,12 @@ import shardlab.simulator.shard_map  # noqa: F401
 from shardlab._jax import device_hooks
 from shardlab._jax.saved_config import SavedConfig
 from shardlab.errors import InvalidDeviceCount
+from shardlab.simulator.hosts.world import has_hosts
 from shardlab.simulator.virtual_devices.array_labels import (
     addressable_data,
     aval_with_sharding,
+    check_fetchable,
+    global_shards,
     is_committed,
     lazy_shards,
     sharding_of,
@@ -39,7 +42,7 @@ from shardlab.simulator.virtual_devices.device_put import (
     batched_device_put,
     device_put,
 )
-from shardlab.simulator.virtual_devices.devices import virtual_mesh
+from shardlab.simulator.virtual_devices.devices import CLIENT, virtual_mesh
 from shardlab.simulator.virtual_devices.jit_execution import compile_simulated, lower_simulated
 
 _lock = threading.RLock()
@@ -63,7 +66,7 @@ def simulated(devices: int | None = None) -> Iterator[DeviceCount]:
     settings (`jax.config`, `jax.set_mesh`). Arrays made inside stay valid outside as ordinary
     arrays on the one real device.
     """
-    count = DeviceCount(_check_device_count(devices))
+    count = DeviceCount(_check_device_count(devices), n_hosts=CLIENT.host.n_hosts)
     settings = SavedConfig()
     with _lock:
         # Before the program runs: it may set flags that would give the real backend more devices.
@@ -117,6 +120,7 @@ def _install_hooks() -> None:
     imported_functions = (
         (bridge, "get_backend", _make_get_backend),
         (bridge, "local_devices", when_simulated(_local_devices)),
+        (bridge, "process_count", when_simulated(_process_count)),
         (bridge, "backends_are_initialized", when_simulated(_backends_are_initialized)),
         (bridge, "_clear_backends", when_simulated(_clear_backends)),
         (
@@ -153,10 +157,18 @@ def _array_replacements() -> dict[str, Callable[[Any], Any]]:
         "_committed": read_label(lambda array, _: is_committed(array)),
         "addressable_shards": read_label(lambda array, _: lazy_shards(array)),
         "addressable_data": device_hooks.when_simulated(addressable_data),
-        # These read the buffer, and would look for the devices of the label.
-        "_value": device_hooks.run_with_real_jax,
+        "global_shards": read_label(lambda array, _: global_shards(array)),
+        "_value": read_label(_fetch_value),
+        # It reads the buffer, and would look for the devices of the label.
         "copy_to_host_async": device_hooks.run_with_real_jax,
     }
+
+
+def _fetch_value(array: Any, read_value: Callable[[Any], Any]) -> Any:
+    if has_hosts():
+        check_fetchable(array)
+    with device_hooks.use_real_jax():
+        return read_value(array)
 
 
 def _remove_hooks() -> None:
@@ -181,9 +193,20 @@ def _make_get_backend(original: Any) -> Any:
 
 def _local_devices(process_index: Any = None, backend: Any = None, host_id: Any = None) -> Any:
     # JAX's own function caches its result for good, so it must not see virtual devices.
-    if (process_index or host_id or 0) != 0:
-        raise ValueError(f"Unknown process_index {process_index or host_id}")
-    return device_hooks.xla_bridge.devices(backend)
+    host = host_id if process_index is None else process_index
+    if host is not None and not 0 <= host < CLIENT.host.n_hosts:
+        raise ValueError(f"Unknown process_index {host}")
+    return CLIENT.local_devices(len(device_hooks.xla_bridge.devices(backend)), host)
+
+
+def _process_count(backend: Any = None) -> int:
+    del backend
+    return CLIENT.host.n_hosts
+
+
+def devices_per_host() -> int:
+    """Return how many devices each virtual host has; from now on it does not change."""
+    return _counts[-1].fix_count() // CLIENT.host.n_hosts
 
 
 def _clear_backends() -> None:

@@ -20,6 +20,8 @@ from shardlab.simulator.virtual_devices.devices import CLIENT
 _LABEL = "_shardlab_sharding"
 _COMMITTED = "_shardlab_committed"
 _AVAL = "_shardlab_aval"
+# Set on an array over several hosts of which this host knows only its own shards.
+_LOCAL_ONLY = "_shardlab_local_only"
 # The terms of an unreduced array, one along each unreduced mesh axis, stacked in front of it in
 # alphabetical order of the axes. The array itself has their total.
 _PARTIAL_SUMS = "_shardlab_partial_sums"
@@ -65,6 +67,16 @@ def attached_partial_sums(value: Any) -> Any:
     return getattr(value, "__dict__", {}).get(_PARTIAL_SUMS)
 
 
+def mark_local_only(value: Any) -> Any:
+    """Mark an array over several hosts: only the shards of this host have values."""
+    getattr(value, "_base_array", value).__dict__[_LOCAL_ONLY] = True
+    return value
+
+
+def is_local_only(value: Any) -> bool:
+    return bool(getattr(value, "__dict__", {}).get(_LOCAL_ONLY))
+
+
 def sharding_of(value: Any) -> Any:
     """Return the sharding that an array has in simulated mode."""
     sharding = attached_sharding(value)
@@ -91,8 +103,8 @@ def is_unreduced(sharding: Any) -> bool:
 
 
 def default_sharding() -> Any:
-    """Return the sharding of an array that was never placed: on the first device."""
-    return device_hooks.SingleDeviceSharding(CLIENT.devices(1)[0])
+    """Return the sharding of an array that was never placed: on the first device of this host."""
+    return device_hooks.SingleDeviceSharding(CLIENT.default_device())
 
 
 class LazyShard(device_hooks.Shard):  # type: ignore[misc]  # JAX is Any to mypy
@@ -150,8 +162,35 @@ def lazy_shards(value: Any) -> list[Any]:
         return _unreduced_shards(value, sharding)
     return [
         LazyShard(device, sharding, value.shape, full_array=value)
+        for device in sharding._addressable_device_assignment
+    ]
+
+
+def global_shards(value: Any) -> list[Any]:
+    """Return a shard for each device; those of other hosts have no data, as in JAX."""
+    local = {shard.device: shard for shard in lazy_shards(value)}
+    sharding = sharding_of(value)
+    return [
+        local.get(device) or device_hooks.Shard(device, sharding, value.shape, None)
         for device in sharding._device_assignment
     ]
+
+
+def check_fetchable(value: Any) -> None:
+    """Raise as JAX does for an array of which this host does not have all values."""
+    sharding = sharding_of(value)
+    if sharding.is_fully_addressable or sharding.is_fully_replicated:
+        if sharding.has_addressable_devices:
+            return
+    elif device_hooks.has_full_value(sharding, value.shape):
+        return
+    # JAX's own sentence: programs match it.
+    raise RuntimeError(
+        "Fetching value for `jax.Array` that spans non-addressable (non process local) devices is "
+        "not possible. You can use `jax.experimental.multihost_utils.process_allgather` to print "
+        "the global array or use `.addressable_shards` method of jax.Array to inspect the "
+        "addressable (process local) shards."
+    )
 
 
 def addressable_data(value: Any, index: int) -> Any:

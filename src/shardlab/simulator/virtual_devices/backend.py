@@ -70,16 +70,19 @@ class VirtualBackend:
         return CLIENT.devices(self._count.fix_count())
 
     # JAX reads the devices of a client under each of these names.
-    local_devices = devices
     _get_all_devices = devices
+
+    def local_devices(self) -> list[VirtualDevice]:
+        return CLIENT.local_devices(self._count.fix_count())
 
     def device_count(self) -> int:
         return self._count.fix_count()
 
-    local_device_count = device_count
+    def local_device_count(self) -> int:
+        return self._count.fix_count() // self._count.n_hosts
 
     def process_index(self) -> int:
-        return 0
+        return CLIENT.process_index()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(CLIENT, name)
@@ -92,9 +95,10 @@ class DeviceCount:
     when it first asks for devices. The count is fixed at the same moment here.
     """
 
-    def __init__(self, requested: int | None, default: int = 8) -> None:
+    def __init__(self, requested: int | None, default: int = 8, n_hosts: int = 1) -> None:
         self._requested = requested
         self._default = default
+        self.n_hosts = n_hosts
         self._count: int | None = requested
         # Whether the program has used a device: JAX's backend starts then, and refuses
         # `jax_num_cpu_devices` and `jax.distributed.initialize` from then on.
@@ -115,7 +119,9 @@ class DeviceCount:
         """Return the number of devices; from now on it does not change."""
         self.is_read_by_program = True
         if self._count is None:
-            self._count = _config_device_count() or environment_device_count() or self._default
+            # On several hosts these settings say how many devices one of them has.
+            per_host = _config_device_count() or environment_device_count() or self._default
+            self._count = per_host * self.n_hosts
         return self._count
 
 

@@ -11,10 +11,13 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import AbstractMesh, NamedSharding, Sharding
 
 from shardlab import _jax
 from shardlab._jax import device_hooks
+from shardlab._jax.host_hooks import plan_device_put
+from shardlab.simulator.hosts.global_arrays import exchange_arguments, is_global
+from shardlab.simulator.hosts.world import has_hosts
 from shardlab.simulator.interpreter.program import split_global_array
 from shardlab.simulator.virtual_devices.array_labels import (
     attach_partial_sums,
@@ -24,6 +27,7 @@ from shardlab.simulator.virtual_devices.array_labels import (
     attached_sharding,
     default_sharding,
     is_unreduced,
+    mark_local_only,
     unreduced_indices,
 )
 from shardlab.simulator.virtual_devices.devices import virtual_mesh
@@ -31,6 +35,11 @@ from shardlab.simulator.virtual_devices.devices import virtual_mesh
 
 def device_put(*xs: Any, devices: Any, srcs: Any, copy_semantics: Any, dst_avals: Any) -> list[Any]:
     """Replaces JAX's implementation of `jax.device_put` for several values at once."""
+    if has_hosts():
+        return [
+            _put_on_hosts(x, target, copy, aval)
+            for x, target, copy, aval in zip(xs, devices, copy_semantics, dst_avals, strict=True)
+        ]
     return [
         _put_value(x, target, copy)
         for x, target, copy in zip(xs, devices, copy_semantics, strict=True)
@@ -50,7 +59,8 @@ def batched_device_put(
         return _assemble_partial_sums(aval, sharding, dict(zip(devices, xs, strict=True)))
     indices = sharding.addressable_devices_indices_map(aval.shape)
     shards = [(indices[device], x) for x, device in zip(xs, devices, strict=True)]
-    return attach_sharding(_write_shards(aval, shards), sharding, committed=committed)
+    array = attach_sharding(_write_shards(aval, shards), sharding, committed=committed)
+    return array if sharding.is_fully_addressable else mark_local_only(array)
 
 
 def assemble_shards(shape: Any, sharding: Any, arrays: Any, *, dtype: Any = None) -> Any:
@@ -91,7 +101,8 @@ def _assemble_partial_sums(aval: Any, sharding: Any, shards: dict[Any, Any]) -> 
 
 def _write_shards(aval: Any, shards: list[tuple[Any, Any]]) -> Any:
     """Write each distinct shard once; of several replicas the first device's is used."""
-    full_array = np.empty(aval.shape, aval.dtype)
+    # Zeros: the shards of other hosts are not among them.
+    full_array = np.zeros(aval.shape, aval.dtype)
     written = set()
     with device_hooks.use_real_jax():
         for index, shard in shards:
@@ -136,6 +147,47 @@ def _put_value(x: Any, target: Any, copy: Any) -> Any:
     if copy == semantics.DONATE_INPUT and isinstance(x, jax.Array) and _reuses_buffer(x, sharding):
         x.delete()
     return new
+
+
+def _put_on_hosts(x: Any, target: Any, copy: Any, aval: Any) -> Any:
+    """Put a value where devices of other hosts are involved; JAX itself decides what may go where.
+
+    It compares the values of all hosts, reshards by a jit, or raises; what is left to do is to put
+    this host's value on its devices, or to reshard to another order of the devices.
+    """
+    target = getattr(target, "sharding", target)
+    sharding: Any = x.sharding if isinstance(x, jax.Array) else None
+    if isinstance(target, NamedSharding) and isinstance(target.mesh, AbstractMesh):
+        target = _target_sharding(x, target)
+    is_target_global = isinstance(target, Sharding) and is_global(target)
+    is_value_global = is_global(sharding)
+    if not is_target_global and not is_value_global:
+        return _put_value(x, target, copy)
+    if is_value_global:
+        device_hooks.check_not_deleted(x)
+        if target is None or getattr(target, "device_set", None) == sharding.device_set:
+            reuses = copy == device_hooks.dispatch.ArrayCopySemantics.REUSE_INPUT
+            is_placed = target is None or target == sharding
+            return x if is_placed and reuses else _moved(x, target or sharding)
+    aval = _jax.aval_of(x) if aval is None else aval
+    array = plan_device_put(x, aval, target, copy)
+    if array is None:
+        array = mark_local_only(attach_sharding(_copy_of(x), target))
+    return array
+
+
+def _moved(x: Any, target: Any) -> Any:
+    """Reshard an array over several hosts, with all of them."""
+    hosts = tuple(sorted({d.process_index for d in (*x.sharding.device_set, *target.device_set)}))
+    operation = f"device_put({_jax.aval_of(x).str_short()}, {target.spec})"
+    names = ["The array"]
+    (complete,) = exchange_arguments(operation, repr(target), [x], [x.sharding], hosts, names)
+    return attach_sharding(_copy_of(complete), target)
+
+
+def _copy_of(x: Any) -> Any:
+    with device_hooks.use_real_jax():
+        return jax.numpy.array(x, copy=True)
 
 
 def _has_same_terms(before: Any, after: Any) -> bool:

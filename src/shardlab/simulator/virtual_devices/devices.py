@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -25,6 +26,7 @@ class VirtualDevice:
 
     platform = "cpu"
     device_kind = "cpu"  # not read from the real device: this must not start a backend
+    # Of a device of another host: its own (`VirtualClient.devices`).
     process_index = 0
     host_id = 0
     task_id = 0
@@ -127,6 +129,18 @@ def real_client_attribute(name: str) -> Any:
     return getattr(device_hooks.real_backend(), name)
 
 
+@dataclass(frozen=True)
+class HostPlace:
+    """Which of several hosts this process is; devices are numbered host by host."""
+
+    index: int
+    n_hosts: int
+    devices_per_host: Callable[[], int]  # a program may choose the number until it reads it
+
+
+THE_ONLY_HOST = HostPlace(index=0, n_hosts=1, devices_per_host=lambda: 0)
+
+
 class VirtualClient:
     """The client that owns all virtual devices; other attributes come from the real client."""
 
@@ -135,17 +149,45 @@ class VirtualClient:
     def __init__(self) -> None:
         self._devices: list[VirtualDevice] = []
         self._lock = threading.Lock()
+        self.host = THE_ONLY_HOST
+
+    def become_host(self, host: HostPlace) -> None:
+        """Make this process one of several hosts, for good and before any device exists."""
+        self.host = host
 
     def devices(self, n_devices: int) -> list[VirtualDevice]:
         """Return the first `n_devices`; always the same object for the same id."""
         # Programs start threads, and JAX compares devices by identity.
         with self._lock:
             for id in range(len(self._devices), n_devices):
-                self._devices.append(VirtualDevice(id, self))
+                self._devices.append(self._make_device(id))
         return self._devices[:n_devices]
 
+    def _make_device(self, id: int) -> VirtualDevice:
+        device = VirtualDevice(id, self)
+        if self.host.n_hosts > 1:
+            host = id // self.host.devices_per_host()
+            device.process_index = device.host_id = device.task_id = host
+            device.local_hardware_id = id - host * self.host.devices_per_host()
+        return device
+
+    def local_devices(self, n_devices: int, host: int | None = None) -> list[VirtualDevice]:
+        """Return those of `n_devices` that belong to a host; without one, to this host."""
+        if self.host.n_hosts == 1:
+            return self.devices(n_devices) if not host else []
+        per_host = self.host.devices_per_host()
+        start = (self.host.index if host is None else host) * per_host
+        return self.devices(n_devices)[start : start + per_host]
+
+    def default_device(self) -> VirtualDevice:
+        """Return the device of an array that was never placed: the first one of this host."""
+        if self.host.n_hosts == 1:
+            return self.devices(1)[0]
+        first = self.host.index * self.host.devices_per_host()
+        return self.devices(first + 1)[first]
+
     def process_index(self) -> int:
-        return 0
+        return self.host.index
 
     @functools.cache  # noqa: B019  there is only one client, for the whole process
     def memory_kinds(self) -> tuple[str, ...]:

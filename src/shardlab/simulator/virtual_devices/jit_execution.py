@@ -19,8 +19,16 @@ from shardlab import _jax
 from shardlab._jax import device_hooks, partitioner
 from shardlab._jax.pending_deadlock import raise_pending_deadlock
 from shardlab._jax.refs import DischargedProgram, discharge_refs
+from shardlab.simulator.hosts.global_arrays import (
+    delete_donated,
+    meet_for_program,
+    owners_of_devices,
+)
+from shardlab.simulator.hosts.world import this_host
+from shardlab.simulator.interpreter.device_context import DeviceOwners, use_owners
 from shardlab.simulator.interpreter.program import evaluate_program, split_global_array
 from shardlab.simulator.interpreter.replicas import name_outputs
+from shardlab.simulator.interpreter.rules.callbacks import CALLBACKS
 from shardlab.simulator.interpreter.unreduced import unreduced_axes
 from shardlab.simulator.run_statistics import RUN_STATISTICS
 from shardlab.simulator.virtual_devices.array_labels import (
@@ -84,11 +92,18 @@ def _run_program(name: str, program: DischargedProgram, args: Any, placement: An
     for array in arrays:
         device_hooks.check_argument(array)
     in_shardings = tuple(attached_sharding(array) for array in arrays)
+    originals, owners = arrays, None
+    if len(placement.hosts) > 1 and this_host() in placement.hosts:
+        arrays = meet_for_program(name, jaxpr, arrays, placement)
+        owners = owners_of_devices(name, placement)
     with device_hooks.use_real_jax(), raise_pending_deadlock():
-        compiled = _compiled_program(jaxpr, program.donated)
+        compiled = _compiled_program(jaxpr, program.donated, owners)
         outs, partial_sums = compiled(*map(_to_traced_dtype, arrays, jaxpr.in_avals))
         # Now, not when the user reads the result: a callback may raise a deadlock.
         jax.block_until_ready(outs)
+    for array, is_donated in zip(originals, program.donated, strict=False):
+        if is_donated:
+            delete_donated(array)
     device_hooks.check_nans(name, outs)
     is_repeated = placement.is_repeated_call(in_shardings)
     for out, sharding in zip(outs, placement.outs, strict=True):
@@ -121,9 +136,11 @@ def _to_traced_dtype(arg: Any, aval: Any) -> Any:
     return np.asarray(arg, aval.dtype)
 
 
-def _compiled_program(jaxpr: Any, donated: tuple[bool, ...]) -> Any:
+def _compiled_program(jaxpr: Any, donated: tuple[bool, ...], owners: DeviceOwners | None) -> Any:
     cache = _programs.setdefault(jaxpr, {})
-    if donated not in cache:
+    # With the hosts of its devices: which of them calls back is part of the compiled program.
+    key = donated, owners and owners.hosts
+    if key not in cache:
         # Once per program, not per call: a training loop counts its shard_maps once.
         RUN_STATISTICS.add_program(jaxpr)
         # A strong reference would keep the jaxpr, the weak key of this entry, alive forever.
@@ -131,15 +148,24 @@ def _compiled_program(jaxpr: Any, donated: tuple[bool, ...]) -> Any:
 
         def program(*args: Any) -> tuple[list[Any], list[Any]]:
             jaxpr: Any = jaxpr_reference()
-            if not needs_rewriting(jaxpr):
+            if not needs_rewriting(jaxpr) and not (owners and _has_callbacks(jaxpr)):
                 outs = _jax.eval_jaxpr(jaxpr, args)
                 return outs, [None] * len(outs)
-            return evaluate_program(jaxpr, args)
+            with use_owners(owners):
+                return evaluate_program(jaxpr, args)
 
         program.__name__ = "simulated"
         donate_argnums = tuple(i for i, is_donated in enumerate(donated) if is_donated)
-        cache[donated] = jax.jit(program, donate_argnums=donate_argnums)
-    return cache[donated]
+        cache[key] = jax.jit(program, donate_argnums=donate_argnums)
+    return cache[key]
+
+
+def _has_callbacks(jaxpr: Any) -> bool:
+    inner, _ = _jax.open_jaxpr(jaxpr)
+    return any(
+        eqn.primitive.name in CALLBACKS or any(map(_has_callbacks, _jax.inner_jaxprs(eqn.params)))
+        for eqn in inner.eqns
+    )
 
 
 def needs_rewriting(jaxpr: Any) -> bool:

@@ -1,4 +1,8 @@
-"""Host callbacks: called once per device, in mesh order, with that device's coordinate set."""
+"""Host callbacks: called once per device, in mesh order, with that device's coordinate set.
+
+On several virtual hosts each host makes the calls of its own devices. What they return goes to all
+hosts; pure callbacks have no effects, so every host makes all of them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,9 @@ from jax.experimental import io_callback
 
 from shardlab import _jax
 from shardlab.simulator.interpreter.device_context import (
+    DeviceOwners,
     coordinate_label,
+    device_owners,
     has_labels,
     run_as_device,
 )
@@ -27,7 +33,7 @@ from shardlab.simulator.interpreter.stacked_array import (
 
 def debug_callback_rule(axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[StackedArray]:
     params = eqn.params
-    call = _prepare_host_call(axes, axes.in_mesh_order(axes.manual), ins)
+    call = _prepare_host_call(axes, axes.in_mesh_order(axes.manual), ins, device_owners())
 
     def call_per_device(*arrays: Any) -> None:
         for _, args in call.iterate_devices(arrays):
@@ -40,7 +46,7 @@ def debug_callback_rule(axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> li
 def debug_print_rule(axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[StackedArray]:
     """`jax.debug.print`; each line starts with the coordinate of the device that prints it."""
     params = eqn.params
-    call = _prepare_host_call(axes, axes.in_mesh_order(axes.manual), ins)
+    call = _prepare_host_call(axes, axes.in_mesh_order(axes.manual), ins, device_owners())
     is_labelled = has_labels()  # here: the callback runs in a thread with another context
 
     def print_per_device(*arrays: Any) -> None:
@@ -55,7 +61,7 @@ def debug_print_rule(axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[
 
 def io_callback_rule(axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[StackedArray]:
     """Every device makes its call, even with equal arguments: results and effects may differ."""
-    call = _prepare_host_call(axes, axes.in_mesh_order(axes.manual), ins)
+    call = _prepare_host_call(axes, axes.in_mesh_order(axes.manual), ins, device_owners())
     shapes, call_per_device = _result_callback(eqn.params, call)
     outs = io_callback(call_per_device, shapes, *call.arrays, ordered=eqn.params["ordered"])
     return call.stack_results(outs)
@@ -84,7 +90,7 @@ def _result_callback(
         for coordinate, args in call.iterate_devices(arrays):
             for result, out in zip(results, params["callback"](*args), strict=True):
                 result[coordinate] = out
-        return results
+        return call.share_results(results)
 
     return shapes, call_per_device
 
@@ -102,6 +108,7 @@ class _HostCall:
     arrays: list[Any]
     positions: list[list[int]]
     has_mask: bool
+    owners: DeviceOwners | None = None  # of the devices, if each host calls for its own
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -111,7 +118,9 @@ class _HostCall:
         """Yield coordinate and arguments of each participating device, with its context set."""
         # NumPy: slicing JAX arrays would start new computations from inside a callback.
         arrays = [np.asarray(array) for array in arrays]
-        for coordinate in itertools.product(*(range(size) for size in self.sizes)):
+        for coordinate in self._coordinates():
+            if self.owners is not None and self._host_at(coordinate) != self.owners.this_host:
+                continue
             args = [
                 array[tuple(coordinate[i] for i in positions)]
                 for array, positions in zip(arrays, self.positions, strict=True)
@@ -120,6 +129,23 @@ class _HostCall:
                 continue
             with run_as_device(dict(zip(self.names, coordinate, strict=True))):
                 yield coordinate, args
+
+    def _coordinates(self) -> Iterator[tuple[int, ...]]:
+        return itertools.product(*(range(size) for size in self.sizes))
+
+    def _host_at(self, coordinate: tuple[int, ...]) -> int:
+        assert self.owners is not None
+        return self.owners.host_at(dict(zip(self.names, coordinate, strict=True)), self.axes.sizes)
+
+    def share_results(self, results: list[Any]) -> list[Any]:
+        """Return the results of all devices, of which this host has those of its own."""
+        if self.owners is None:
+            return results
+        of_hosts = self.owners.share(results)
+        for coordinate in self._coordinates():
+            for result, other in zip(results, of_hosts[self._host_at(coordinate)], strict=True):
+                result[coordinate] = other[coordinate]
+        return results
 
     def stack_results(self, arrays: Sequence[Any]) -> list[StackedArray]:
         """Return the results, one per device along `names`, as stacked arrays."""
@@ -135,7 +161,10 @@ class _HostCall:
 
 
 def _prepare_host_call(
-    axes: MeshAxes, names: tuple[str, ...], ins: Sequence[StackedArray]
+    axes: MeshAxes,
+    names: tuple[str, ...],
+    ins: Sequence[StackedArray],
+    owners: DeviceOwners | None = None,
 ) -> _HostCall:
     """Arrange the arguments for the host: device axes first, in mesh order."""
     values = [*ins, axes.active] if axes.active is not None else ins
@@ -151,6 +180,7 @@ def _prepare_host_call(
         arrays=arrays,
         positions=positions,
         has_mask=axes.active is not None,
+        owners=owners,
     )
 
 
