@@ -79,5 +79,6 @@ def check_cluster_size(actual: int, process: int, requested: int = 1) -> None:
         f"{os.environ.get('JAX_PLATFORMS', '')!r}",
         fix="tell each process where process 0 is, how many there are, and which one it is: "
         "--coordinator, --processes and --process-id, or JAX_COORDINATOR_ADDRESS, "
-        "JAX_NUM_PROCESSES and JAX_PROCESS_ID. In Ray's JaxTrainer on CPUs take them from ray.train.get_context().",
+        "JAX_NUM_PROCESSES and JAX_PROCESS_ID. In Ray's JaxTrainer on CPUs take them from "
+        "ray.train.get_context().",
     )
