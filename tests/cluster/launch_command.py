@@ -32,7 +32,7 @@ class Launched:
     @property
     def error(self) -> str:
         """The last error that it printed, with its code."""
-        return self.stderr[self.stderr.rindex("\n[launch.") + 1 :]
+        return self.stderr[self.stderr.rindex("[launch.") :]
 
     def left_running(self) -> list[str]:
         return marked_processes(self.mark)

@@ -212,6 +212,16 @@ def test_workers_of_ray_that_are_not_connected_are_refused(monkeypatch):
     check_cluster_size(4, 2)
 
 
+def test_a_pod_without_the_kubernetes_package_is_told_what_to_set(tmp_path):
+    done = launch(
+        tmp_path, "train.py", program=programs.TRAINS,
+        KUBERNETES_SERVICE_HOST="10.0.0.1", JOB_COMPLETION_INDEX="0",
+    )  # fmt: skip
+    assert done.code == 2
+    assert "[launch.no_cluster] This is a pod of Kubernetes" in done.stderr
+    assert "JAX_PROCESS_ID (from JOB_COMPLETION_INDEX)" in done.stderr
+
+
 def test_processes_that_find_no_cluster_are_refused(tmp_path):
     done = launch(tmp_path, "train.py", program=programs.TRAINS, WORLD_SIZE="4")
     assert done.code == 2

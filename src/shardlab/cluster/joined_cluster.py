@@ -79,6 +79,14 @@ def _join(job: LaunchJob) -> LaunchJob:
         return job
     # Several processes of which none finds the others: each would be a cluster of one.
     check_cluster_size(1, 0)
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
+        raise NoCluster(
+            "This is a pod of Kubernetes, and JAX detects no job in it: that needs the package "
+            "kubernetes.",
+            where="shardlab launch --on auto",
+            fix="install jax[k8s] in the image, or set JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES "
+            "and JAX_PROCESS_ID (from JOB_COMPLETION_INDEX) in the template of the job.",
+        )
     raise NoCluster(
         "There is no cluster here: neither SLURM, Open MPI nor Kubernetes started this process.",
         where="shardlab launch --on auto",
