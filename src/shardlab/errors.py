@@ -19,7 +19,8 @@ LabError
 │  ├─ UnknownHardware
 │  ├─ InvalidHardwareFile
 │  ├─ UnknownFigure
-│  └─ InvalidEfficiency
+│  ├─ InvalidEfficiency
+│  └─ InvalidCalibration
 ├─ SimulationError (RuntimeError)
 │  ├─ CannotSimulate (NotImplementedError)
 │  ├─ UnboundAxis (NameError)
@@ -56,6 +57,16 @@ LabError
 │  ├─ ProgramCrashed
 │  ├─ TimeLimitReached
 │  └─ MemoryLimitReached
+├─ LaunchError (RuntimeError)
+│  ├─ InvalidLaunchTarget (ValueError)
+│  ├─ NoCluster
+│  ├─ ClusterSplit
+│  ├─ ProcessNeverArrived
+│  ├─ CollectiveNotReached
+│  ├─ LaunchStalled
+│  ├─ ProcessDied
+│  ├─ ProcessRaised
+│  └─ LaunchTimeLimit
 ├─ FixError
 │  ├─ FixFileChanged
 │  └─ FixUnwritable
@@ -323,6 +334,12 @@ class InvalidEfficiency(HardwareError):
     code = "hardware.invalid_efficiency"
 
 
+class InvalidCalibration(HardwareError):
+    """A calibration file cannot be read, or is not one."""
+
+    code = "hardware.invalid_calibration"
+
+
 # Simulation: programs on virtual devices (`shardlab.simulator`)
 
 
@@ -556,6 +573,75 @@ class MemoryLimitReached(ProgramFailed):
 
 
 # Recordings: every step of a program (`shardlab.recording`)
+
+
+# Launch: real processes (`shardlab.cluster`)
+
+
+class LaunchError(LabError, RuntimeError):
+    """A launch on real processes cannot start, or ended before its records were complete."""
+
+    code = "launch"
+
+
+class InvalidLaunchTarget(LaunchError, ValueError):
+    """The text of `--on`, or a line of a hosts file, is invalid."""
+
+    code = "launch.invalid_target"
+
+
+class NoCluster(LaunchError):
+    """Neither `--on` nor the environment says where the processes are."""
+
+    code = "launch.no_cluster"
+
+
+class ClusterSplit(LaunchError):
+    """JAX sees another number of processes than were started."""
+
+    code = "launch.split_cluster"
+
+
+class ProcessNeverArrived(LaunchError):
+    """A process did not connect to the others."""
+
+    code = "launch.never_arrived"
+    exit_code = 1
+
+
+class CollectiveNotReached(LaunchError):
+    """Processes wait in a collective that another process does not reach."""
+
+    code = "launch.collective_not_reached"
+    exit_code = 1
+
+
+class LaunchStalled(LaunchError):
+    """All processes are in the same program, and none makes progress."""
+
+    code = "launch.stalled"
+    exit_code = 1
+
+
+class ProcessDied(LaunchError):
+    """A process ended before the program did: by a signal, or by an exit."""
+
+    code = "launch.process_died"
+    exit_code = 1
+
+
+class ProcessRaised(LaunchError):
+    """The program raised an exception in one or more processes."""
+
+    code = "launch.process_raised"
+    exit_code = 1
+
+
+class LaunchTimeLimit(LaunchError):
+    """The launch was still running at its time limit."""
+
+    code = "launch.time_limit"
+    exit_code = 124
 
 
 class FixError(LabError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import doctest
 import importlib
@@ -18,7 +19,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from shardlab import _jax
-from shardlab._jax import device_hooks, host_hooks
+from shardlab._jax import device_hooks, executed_programs, host_hooks
 from shardlab.simulator.hosts.distributed_client import VirtualDistributedClient
 from shardlab.simulator.interpreter.rules.collectives import COLLECTIVES, IDENTITY_COLLECTIVES
 from shardlab.simulator.interpreter.rules.local import is_elementwise
@@ -146,6 +147,46 @@ def test_jax_has_what_virtual_hosts_replace():
     assert callable(multihost_utils.global_array_to_host_local_array_p.impl)
     client_methods = {name for name in dir(jaxlib.DistributedRuntimeClient) if name[0] != "_"}
     assert client_methods <= set(dir(VirtualDistributedClient))
+
+
+def test_every_execution_and_compilation_can_be_observed():
+    class Observer:
+        def __init__(self):
+            self.events = []
+
+        def compiling(self, name):
+            self.events.append(f"compiling {name}")
+            return contextlib.nullcontext()
+
+        def compiled(self, executable):
+            self.events.append(f"compiled {executable.name}")
+            assert executable.lowered_from.jaxpr.out_avals[0].shape == (3,)
+            assert "ENTRY" in executable.hlo_text()
+            assert not executable.is_on_several_processes
+
+        def execute(self, executable, run):
+            self.events.append(f"executing {executable.name}")
+            return run()
+
+    def observed(x):
+        return x + 1
+
+    observer, jitted = Observer(), jax.jit(observed)
+    argument = np.arange(3.0, dtype=np.float32)
+    with executed_programs.observe_executions(observer):
+        result = jitted(argument)
+    assert result.tolist() == [1.0, 2.0, 3.0]
+    assert observer.events == [
+        "compiling jit(observed)", "compiled jit(observed)", "executing jit(observed)",
+    ]  # fmt: skip
+    jitted(argument + 1)
+    assert len(observer.events) == 3  # JAX is as before
+
+
+def test_no_cluster_is_detected_on_a_plain_machine():
+    assert executed_programs.detected_cluster() is None
+    assert executed_programs.coordination_client() is None
+    assert executed_programs.process_position() == (0, 1)
 
 
 def test_this_process_has_one_device():

@@ -25,6 +25,7 @@ _COMMANDS = {
     "advise": "shardlab.cli.advise",
     "reshard": "shardlab.cli.reshard",
     "run": "shardlab.cli.run",
+    "launch": "shardlab.cli.launch",
     "trace": "shardlab.cli.trace",
     "autoshard": "shardlab.cli.autoshard",
     "check": "shardlab.cli.check",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardlab.cli.completion import complete_mesh, complete_mesh_axis
+from shardlab.cli.completion import complete_mesh, complete_mesh_axis, complete_path
 from shardlab.cli.options import (
     PROGRAM_ARGUMENTS_HELP,
     hardware_option,
@@ -78,6 +78,13 @@ _HELP = f"""List the collectives of a program: bytes, and time on named hardware
     help="Share of the hardware's peak figures that is reached.",
 )
 @click.option(
+    "--calibration",
+    metavar="FILE",
+    shell_complete=complete_path,
+    help="Use the efficiency that `shardlab launch --calibration` measured, instead of "
+    "--efficiency.",
+)
+@click.option(
     "--dtype", default="bf16", show_default=True, help="Dtype whose peak FLOP/s are used."
 )
 @click.option(
@@ -98,6 +105,7 @@ def command(
     quick: bool,
     dcn: tuple[str, ...],
     efficiency: float,
+    calibration: str | None,
     dtype: str,
     json_file: str | None,
     html_file: str | None,
@@ -120,6 +128,10 @@ def command(
     check_arguments(target, args, args_from)
     meshes = () if mesh is None else (str(parse_mesh(mesh)),)
     # Before the program runs, so that a wrong chip name fails at once.
+    if calibration is not None:
+        from shardlab.hardware.calibration import read_calibration
+
+        efficiency = read_calibration(calibration).efficiency
     estimate_time = _make_estimator(hardware, dcn, efficiency, dtype)
     if topology and target.kind == "script":
         raise click.UsageError("--topology needs a function: file.py:function or module:function.")

@@ -29,7 +29,7 @@ from shardlab.tracing.trace import Trace
 
 VERSION = 1
 
-Command = Literal["autoshard", "check", "plan", "record", "trace"]
+Command = Literal["autoshard", "check", "launch", "plan", "record", "trace"]
 
 
 class MessageError(ValueError):

@@ -48,7 +48,10 @@ ReportStep = Callable[[str], None]
 
 def main() -> None:
     """Do one job and exit, without waiting for threads that the program left running."""
-    channel, job = _open_channel()
+    channel, line = open_channel()
+    job = decode_message(line)
+    assert isinstance(job, Job)
+    _limit_processor_time(job.cpu_seconds)
 
     def send_message(message: Message) -> None:
         channel.write(encode_message(message) + "\n")
@@ -61,28 +64,29 @@ def main() -> None:
         sys.stderr.flush()
         send_message(result)
     except OSError:  # the client is gone, so the program's children must be ended here
-        _kill_process_group()
+        kill_process_group()
     finally:
         os._exit(0)
 
 
-def _open_channel() -> tuple[TextIO, Job]:
-    """Keep standard input and output for messages, and give the program others."""
+def open_channel() -> tuple[TextIO, bytes]:
+    """Keep standard input and output for messages, and give the program others.
+
+    Return where to write messages, and the line of the job.
+    """
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     client = FileIO(os.dup(0), "rb")
-    job = decode_message(_read_line(client))
-    assert isinstance(job, Job)
+    line = _read_line(client)
     with open(os.devnull, "rb") as null:
         os.dup2(null.fileno(), 0)
 
     _exit_with_client(client)
-    _limit_processor_time(job.cpu_seconds)
     # A shell starts background jobs with SIGINT ignored; autoshard ends its search by it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # An exception instead of the default action, so that the program's `finally` blocks run.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
-    return channel, job
+    return channel, line
 
 
 def _exit_with_client(client: FileIO) -> None:
@@ -103,7 +107,7 @@ def _exit_with_client(client: FileIO) -> None:
 
     def wait_for_client() -> None:
         client.read(1)
-        _kill_process_group()
+        kill_process_group()
 
     threading.Thread(target=wait_for_client, daemon=True).start()
 
@@ -139,7 +143,7 @@ def _limit_processor_time(seconds: float) -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
 
 
-def _kill_process_group() -> None:
+def kill_process_group() -> None:
     if hasattr(os, "killpg"):
         os.killpg(0, signal.SIGKILL)
     os._exit(1)
@@ -156,7 +160,7 @@ def _run_job(job: Job, report_step: ReportStep) -> WorkerResult | Failure:
     try:
         return _do_job(job, report_step)
     except (Exception, SystemExit, KeyboardInterrupt) as error:
-        return _describe_failure(error, job)
+        return describe_failure(error, job)
 
 
 def _do_job(job: Job, report_step: ReportStep) -> WorkerResult:
@@ -345,7 +349,7 @@ def _run_script(job: Job, report_step: ReportStep) -> WorkerResult:
     else:
         traces, notes, error = trace_script(path, args, on_progress=report_step)
         result = WorkerResult(traces=tuple(traces), notes=notes)
-    return result if error is None else replace(result, failure=_describe_failure(error, job))
+    return result if error is None else replace(result, failure=describe_failure(error, job))
 
 
 def _load_model(job: Job, report_step: ReportStep) -> WorkerResult:
@@ -363,7 +367,7 @@ def _load_model(job: Job, report_step: ReportStep) -> WorkerResult:
 # ----------------------------------------------------------------------------------------- failures
 
 
-def _describe_failure(error: BaseException, job: Job) -> Failure:
+def describe_failure(error: BaseException, job: Job) -> Failure:
     """Return our own error as it is, and the program's exception with its traceback."""
     if isinstance(error, LabError):
         return Failure.of_error(error)

@@ -126,7 +126,7 @@ def _wait_for_result(
         if not line:
             raise _describe_crash(process, _locate_step(job, step))
         try:
-            message = decode_message(_shorten_paths(line.decode("utf-8", "replace")))
+            message = decode_message(shorten_paths(line.decode("utf-8", "replace")))
         except MessageError as error:
             raise _invalid_message(str(error), job, step) from None
         if isinstance(message, WorkerResult) and not _has_result(message, job):
@@ -179,7 +179,7 @@ def _read_last_line(lines: Lines) -> bytes:
         return b""
 
 
-def _shorten_paths(line: str) -> str:
+def shorten_paths(line: str) -> str:
     """Make paths below the current folder relative, as the user would write them."""
     folder = json.dumps(os.path.join(os.getcwd(), ""))[1:-1]
     # In the root folder every path would lose its slashes.

@@ -93,17 +93,17 @@ def observe_programs(script_run: ScriptRun, *, keep_values: bool = False) -> Ite
     waiting: dict[int, tuple[Any, int]] = {}
 
     def add_program(args: Any, params: dict[str, Any]) -> None:
-        args, params = _without_refs(args, params)
+        args, params = without_refs(args, params)
         closed = params["jaxpr"]
-        avals = [_shape_struct(aval, arg) for aval, arg in zip(closed.in_avals, args, strict=True)]
-        if not _is_sharded_program(closed, avals, params):
+        avals = argument_types(closed, args)
+        if not is_sharded_program(closed, avals, params):
             return
         # By text: a jit of a shard_map and the shard_map alone are the same program.
         key = (str(closed.jaxpr), str(avals))
         if key not in program_keys:
             program_keys.add(key)
             waiting[id(closed)] = closed, len(script_run.programs)
-            script_run.programs.append(_make_program(closed, avals, params))
+            script_run.programs.append(program_of_jaxpr(closed, avals, params))
 
     def add_values(closed: Any, arrays: Any) -> None:
         _, index = waiting.pop(id(closed), (None, -1))
@@ -125,7 +125,7 @@ def observe_programs(script_run: ScriptRun, *, keep_values: bool = False) -> Ite
             call_observers.remove(add_values)
 
 
-def _without_refs(args: Any, params: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+def without_refs(args: Any, params: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Return a program that changes refs as one that takes and returns the arrays behind them."""
     jaxpr = params["jaxpr"]
     if not uses_refs(jaxpr):
@@ -154,8 +154,9 @@ def _without_refs(args: Any, params: dict[str, Any]) -> tuple[Any, dict[str, Any
     }
 
 
-def _make_program(closed: Any, avals: list[Any], params: dict[str, Any]) -> ProgramRun:
-    name = _program_name(closed, params["name"])
+def program_of_jaxpr(closed: Any, avals: list[Any], params: dict[str, Any]) -> ProgramRun:
+    """Return a program as a function that can be traced again."""
+    name = sharded_program_name(closed, params["name"])
 
     def program(*args: Any) -> Any:
         return _jax.eval_jaxpr(closed, args)
@@ -175,6 +176,11 @@ def _specified_sharding(sharding: Any) -> Any:
     return sharding if isinstance(sharding, jax.sharding.Sharding) else None
 
 
+def argument_types(closed: Any, args: Any) -> list[Any]:
+    """Return shapes, dtypes and shardings of the arguments that a jit was called with."""
+    return [_shape_struct(aval, arg) for aval, arg in zip(closed.in_avals, args, strict=True)]
+
+
 def _shape_struct(aval: Any, arg: Any) -> Any:
     sharding = getattr(arg, "sharding", None)
     is_sharded = isinstance(sharding, jax.sharding.NamedSharding) and sharding.mesh.size > 1
@@ -183,7 +189,7 @@ def _shape_struct(aval: Any, arg: Any) -> Any:
     )
 
 
-def _is_sharded_program(closed: Any, avals: list[Any], params: dict[str, Any]) -> bool:
+def is_sharded_program(closed: Any, avals: list[Any], params: dict[str, Any]) -> bool:
     """Return whether a program has a shard_map, or is a user's jit with a sharding.
 
     An operation outside of jit is a jit of JAX's own; listing those would bury the rest.
@@ -210,12 +216,12 @@ def _has_shard_map(jaxpr: Any) -> bool:
     )
 
 
-def _program_name(closed: Any, name: str) -> str:
+def sharded_program_name(closed: Any, name: str) -> str:
     """Return the name of the function; for an eager shard_map the name of its body."""
     inner, _ = _jax.open_jaxpr(closed)
     source_info = getattr(inner.debug_info, "func_src_info", "") or ""
-    # An eager shard_map runs in a jit of ours (`_jax/shard_map_hooks.py`).
-    if _HOOKS_FOLDER not in source_info:
+    # An eager shard_map runs in a jit of ours (`_jax/shard_map_hooks.py`), or of JAX.
+    if _HOOKS_FOLDER not in source_info and f" at {_JAX_FOLDER}" not in source_info:
         return name
     bodies = [eqn.params["jaxpr"] for eqn in inner.eqns if eqn.primitive.name == "shard_map"]
     source_info = getattr(bodies[0].debug_info, "func_src_info", "") if bodies else ""

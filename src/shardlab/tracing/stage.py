@@ -241,7 +241,7 @@ def _trace_on_mesh(f: Callable[..., Any], args: Sequence[Any], mesh: Any) -> Sta
         if target is not None:
             args = move_arguments(args, target)
         args, keywords = staging_mesh(f, args, target)
-        function, leaves = _as_function_of_arrays(f, args, keywords)
+        function, leaves = as_function_of_arrays(f, args, keywords)
         traced = function.trace(*leaves)
         arrays, names = _arrays_with_names(f, args, len(traced.jaxpr.in_avals))
         trace_again = functools.partial(function.trace, *leaves)
@@ -356,7 +356,7 @@ def _bound_keyword(f: Any, name: str) -> Any:
 # ------------------------------------------------------------------------------- traced arguments
 
 
-def _as_function_of_arrays(
+def as_function_of_arrays(
     f: Callable[..., Any], args: Sequence[Any], keywords: dict[str, Any]
 ) -> tuple[Any, list[Any]]:
     """Return a jitted function whose arguments are all arrays, and these arrays."""

@@ -32,13 +32,13 @@ class CompiledOnRequest:
     """Takes the place of XLA's executable in a simulated program."""
 
     def __init__(self, computation: Any, n_devices: int) -> None:
-        self._computation, self._n_devices = computation, n_devices
+        self._computation, self.n_devices = computation, n_devices
 
     def get_hlo_text(self) -> str:
         """Return the text of the compiled program; a comment at its end says who compiled it."""
         return (
             f"{self._analysis()['text']}\n// shardlab: compiled by XLA for CPU, for "
-            f"{self._n_devices} devices; a compiler for TPU or GPU may choose other collectives "
+            f"{self.n_devices} devices; a compiler for TPU or GPU may choose other collectives "
             "and fusions.\n"
         )
 

@@ -49,6 +49,10 @@ _PROGRAM = "_shardlab_program"
 program_observers: list[Callable[[Any, dict[str, Any]], None]] = []
 # Called with the jaxpr and the arrays of every call of a jit.
 call_observers: list[Callable[[Any, Any], None]] = []
+# Called with the jaxpr and the results of every call of a jit.
+result_observers: list[Callable[[Any, Any], None]] = []
+# Called with the jaxpr of every jit that the mode compiles, and what stands for its executable.
+executable_observers: list[Callable[[Any, CompiledOnRequest], None]] = []
 
 
 def lower_simulated(args: Any, **params: Any) -> Any:
@@ -82,6 +86,8 @@ def compile_simulated(computation: Any, *args: Any, **kwargs: Any) -> Any:
         return _run_program(computation._name, program, args[n_consts:], placement)
 
     executable = CompiledOnRequest(original, len(devices))
+    for observe in executable_observers:
+        observe(program.jaxpr, executable)
     return partitioner.make_executable(original, placement, run_executable, executable)
 
 
@@ -117,6 +123,8 @@ def _run_program(name: str, program: DischargedProgram, args: Any, placement: An
         attach_partial_sums(out, terms)
     for buffer, index in program.update_refs(args, outs):
         attach_sharding(buffer, placement.outs[index])
+    for observe in result_observers:
+        observe(jaxpr, outs)
     return program.original_results(outs)
 
 

@@ -8,6 +8,7 @@ read right after partitioning: later passes of XLA for CPU widen bf16 and merge 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from shardlab import _jax
@@ -21,7 +22,7 @@ from shardlab.sharding.mesh import MeshSizes
 from shardlab.tracing.compiler.xla_process import CompiledProgram, compile_for_devices
 from shardlab.tracing.hlo.hlo_collectives import HloCollective, hlo_collectives
 from shardlab.tracing.hlo.hlo_flops import count_hlo_flops
-from shardlab.tracing.hlo.hlo_module import count_array_bytes, jax_dtype_name
+from shardlab.tracing.hlo.hlo_module import Module, count_array_bytes, jax_dtype_name
 from shardlab.tracing.hlo.replica_groups import GroupAxes, Groups, match_groups, match_pairs
 from shardlab.tracing.jaxpr_flops import WHILE_LOOP_NOTE
 from shardlab.tracing.observation import Memory
@@ -70,6 +71,16 @@ def read_compiled_program(
     if flops and flops.n_unknown_loops:
         notes.append(WHILE_LOOP_NOTE)
     return CompiledObservation(calls, memory, tuple(notes), n_flops)
+
+
+def read_collectives(module: Module, device_ids: Sequence[int], mesh: Any) -> list[CollectiveCall]:
+    """Return all collectives of a compiled program, its own and inserted ones, in text order."""
+    partitions = _PartitionMap(device_ids, mesh)
+    return [
+        replace(call, origin="compiler" if collective.is_inserted else "program")
+        for collective in hlo_collectives(module, _is_user_code)
+        for call in _collective_calls(collective, partitions)
+    ]
 
 
 def _is_user_code(location: SourceLocation) -> bool:
