@@ -15,6 +15,7 @@ from benchmarks.collective_accuracy import (
 from benchmarks.collective_accuracy import worst_error as worst_collective_error
 from benchmarks.mesh_ranks import family_runs, rank_mesh, ranks_section
 from benchmarks.planner_accuracy import (
+    PublishedRun,
     as_typed,
     estimate_decoding,
     estimate_runs,
@@ -86,10 +87,18 @@ def test_calculon_is_compared_with_its_published_error_without_a_clone(estimates
 
 
 def test_a_run_typed_in_without_details_has_the_defaults_of_the_software():
-    runs = {run.id: run for run in load_runs()[0]}
-    pipeline = as_typed(runs["h100-mbridge25.09-llama3-70b-64-fp8-cs-gbs128"])
+    runs, architectures = load_runs()
+    by_id = {run.id: run for run in runs}
+
+    def typed(name: str) -> PublishedRun:
+        return as_typed(by_id[name], architectures[by_id[name].model])
+
+    pipeline = typed("h100-mbridge25.09-llama3-70b-64-fp8-cs-gbs128")
     assert (pipeline.remat, pipeline.microbatch, pipeline.framework) == ("selective", 2, "")
-    assert as_typed(runs["v6e-llama3.1-8b-8"]).remat == "full"
+    assert typed("v6e-llama3.1-8b-8").remat == "full"
+    gpt = typed("a100-megatron2021-145b")
+    assert (gpt.remat, gpt.without, gpt.schedule) == ("full", ("flash",), "1f1b")
+    assert typed("h100-mbridge25.11-qwen3-235b-a22b-256-fp8-gbs2048").wide_experts
 
 
 def test_the_fit_moves_a_figure_to_where_its_runs_are():
