@@ -56,6 +56,9 @@ export function Explorer() {
       <div class="stage">
         <header class="stage-head">
           <h1>Layout explorer</h1>
+          <a class="to-settings" href="#settings">
+            Array, mesh and specs
+          </a>
           <p class="summary" aria-live="polite">
             {isInvalid ? `The ${invalidFields(errors)} not valid; the last valid layout is shown.` : summaryText(layout)}
           </p>
@@ -88,7 +91,7 @@ export function Explorer() {
         {target && <ReshardStrip before={layout} after={target} dark={dark} />}
         <DeviceTable layout={layout} target={target} />
       </div>
-      <aside class="inspector" aria-label="Array, mesh and specs">
+      <aside class="inspector" id="settings" aria-label="Array, mesh and specs">
         <div class="field">
           <label for="example">Start from</label>
           <select

@@ -156,11 +156,18 @@ function Ranking({ advice, plan, onUse }: { advice: AdviceView; plan: PlanView |
           </ul>
         </details>
       )}
-      {advice.notes.map((note) => (
-        <p class="muted note" key={note}>
-          {note}
-        </p>
-      ))}
+      {advice.notes.length > 0 && (
+        <details>
+          <summary>
+            Assumptions, with options of <code>shardlab advise</code>
+          </summary>
+          {advice.notes.map((note) => (
+            <p class="muted note" key={note}>
+              {note}
+            </p>
+          ))}
+        </details>
+      )}
     </div>
   );
 }

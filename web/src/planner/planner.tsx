@@ -46,6 +46,9 @@ export function Planner({ choices, firstPlan }: Properties) {
       <div class="stage">
         <header class="stage-head">
           <h1>Planner</h1>
+          <a class="to-settings" href="#settings">
+            Model, mesh and options
+          </a>
           <p class="summary" aria-live="polite">
             {plan && !problem ? `${plan.model}, ${billions(plan.n_parameters)} parameters, on ${plan.n_devices.toLocaleString("en-US")} devices` : ""}
           </p>
@@ -102,7 +105,7 @@ export function Planner({ choices, firstPlan }: Properties) {
           }}
         />
       </div>
-      <aside class="inspector" aria-label="Model, mesh and options">
+      <aside class="inspector" id="settings" aria-label="Model, mesh and options">
         <ModelField fields={fields} choices={choices} upload={upload} onChange={change} onFiles={chooseFiles} onRemove={() => setUpload(null)} />
         <MeshField fields={fields} dark={dark} onChange={change} />
         <Select name="strategy" label="Strategy" fields={fields} options={choices.strategies} empty="none: rules, or replicated" onChange={change} />
