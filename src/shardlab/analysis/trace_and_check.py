@@ -172,7 +172,7 @@ def check(
         runs = _run_or_scale(program, test_meshes, requested, scaled)
         findings = merge_findings(static_findings, runs.findings)
         notes, is_compared, proofs = runs.notes, runs.is_compared, runs.proofs
-        meshes_checked = runs.meshes or meshes_checked
+        meshes_checked = runs.meshes
 
     # Report.
     remaining, suppressed = config.suppress(most_severe_first(findings))
@@ -249,7 +249,7 @@ def _run_or_scale(
             f"The program was traced but not run: its arguments take {bytes_text(n_bytes)}. Pass "
             "smaller ones with the same ranks to compare values."
         )
-        results = _RunResults(notes=(note,), is_compared=False)
+        results = _RunResults(notes=(note,), meshes=tuple(map(str, to_run)), is_compared=False)
     elif to_run:
         comparison, meshes = program.compare(program.args, to_run, requested)
         results = _RunResults(
