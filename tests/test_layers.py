@@ -101,6 +101,7 @@ THIRD_PARTY = {
     # Pages and queues: programs run in workers, so the web process has no use for JAX.
     "server.people.passwords": {"argon2"},
     "server.people.webauthn_responses": {"fido2"},
+    "server.operations.metrics_text": {"prometheus_client"},
     "server": {
         "fastapi",
         "pydantic",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import socket
 import threading
 import webbrowser
@@ -12,11 +13,14 @@ from types import FrameType
 
 import click
 import uvicorn
+from fastapi import FastAPI
 
 from shardlab.errors import PortInUse
 from shardlab.server.application import create_app
 from shardlab.server.http_protocol import TimedProtocol
 from shardlab.server.jobs.job_service import JobService
+from shardlab.server.operations.log_format import configure_logging
+from shardlab.server.operations.readiness import Readiness
 from shardlab.server.request_guard import MAX_HEAD_BYTES
 from shardlab.server.server_mode import check_confinement, check_settings, read_secret
 from shardlab.server.settings import ServerSettings
@@ -27,17 +31,32 @@ _OTHER_DESCRIPTORS = 200
 
 
 class PageServer(uvicorn.Server):
-    """A uvicorn server that also ends the streams of events at Ctrl-C.
+    """A uvicorn server that drains after SIGTERM, and ends the streams of events before it ends.
+
+    While it drains it serves on, and /readyz says that it should get no more requests: a load
+    balancer then sends them elsewhere. Ctrl-C and a second SIGTERM end it at once.
 
     uvicorn waits for every response before it ends the application, and an event stream lasts as
     long as its job.
     """
 
-    def __init__(self, config: uvicorn.Config, jobs: JobService) -> None:
+    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
         super().__init__(config)
-        self._jobs = jobs
+        self._jobs: JobService = app.state.jobs
+        self._readiness: Readiness = app.state.readiness
+        self._drain_seconds: float = app.state.settings.drain_seconds
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        is_first = not self._readiness.is_draining
+        self._readiness.is_draining = True
+        if sig == signal.SIGTERM and is_first and self._drain_seconds > 0:
+            timer = threading.Timer(self._drain_seconds, self._end, (sig,))
+            timer.daemon = True
+            timer.start()
+            return
+        self._end(sig, frame)
+
+    def _end(self, sig: int, frame: FrameType | None = None) -> None:
         self._jobs.end_watches()
         super().handle_exit(sig, frame)
 
@@ -70,6 +89,7 @@ def serve_accounts(settings: ServerSettings, secret_file: Path | None) -> None:
 
 def run_server(settings: ServerSettings, listener: socket.socket, *, opens_browser: bool) -> None:
     """Serve on a listening socket until the process is interrupted or terminated."""
+    configure_logging(settings.log_format)
     app = create_app(settings)
     config = uvicorn.Config(
         app,
@@ -78,6 +98,7 @@ def run_server(settings: ServerSettings, listener: socket.socket, *, opens_brows
         http=TimedProtocol,
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         limit_concurrency=_raise_connection_limit(),
+        log_config=None,  # its lines go where ours go
         log_level="warning",
         access_log=False,
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
@@ -89,7 +110,7 @@ def run_server(settings: ServerSettings, listener: socket.socket, *, opens_brows
         threading.Thread(target=_open_browser, args=(settings.url,), daemon=True).start()
     # uvicorn raises the signal again after the orderly end; for a server Ctrl-C is no error.
     with contextlib.suppress(KeyboardInterrupt):
-        PageServer(config, app.state.jobs).run(sockets=[listener])
+        PageServer(config, app).run(sockets=[listener])
 
 
 def _raise_connection_limit() -> int:

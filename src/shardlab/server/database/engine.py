@@ -58,7 +58,10 @@ def open_database(folder: Path) -> Database:
         # The folder may have been there, open to all. SQLite gives its other files the same mode.
         os.close(os.open(path, os.O_RDONLY | os.O_CREAT, 0o600))
         engine = create_engine(
-            f"sqlite:///{path}", connect_args={"timeout": _BUSY_SECONDS}, pool_size=10
+            f"sqlite:///{path}",
+            connect_args={"timeout": _BUSY_SECONDS},
+            pool_size=10,
+            hide_parameters=True,  # an error in the log has no password hash and no submission
         )
         _configure_sqlite(engine)
         migrate_database(engine, lock_file=folder / f"{DATABASE_FILE}.lock")

@@ -26,7 +26,7 @@ class JobService:
     """One for each application. Blocking methods are for threads, as FastAPI's plain functions."""
 
     def __init__(self, database: Database, settings: ServerSettings) -> None:
-        self.queue = SqlJobQueue(database)
+        self.queue = SqlJobQueue(database, settings.limits.queue)
         options = WorkerOptions(
             name="",
             data_folder=str(settings.data_folder),
@@ -34,6 +34,8 @@ class JobService:
             minimum_level=settings.minimum_level or ("C" if settings.is_local else "A"),
             is_local=settings.is_local,
             catalogue=settings.catalogue,
+            log_format=settings.log_format,
+            limits=settings.limits.to_json(),
         )
         self.supervisors = tuple(
             WorkerSupervisor(options, self.queue, self._notify) for _ in range(settings.n_workers)

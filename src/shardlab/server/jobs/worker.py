@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from shardlab.course.cancellable_pool import CancellablePool
@@ -26,6 +27,9 @@ from shardlab.server.jobs.job_kinds import JobContext, run_job
 from shardlab.server.jobs.queue import ClaimedJob, JobError, JobOutcome, JsonObject, slot_kinds
 from shardlab.server.jobs.sql_queue import LEASE_SECONDS, SqlJobQueue
 from shardlab.server.jobs.worker_messages import WorkerEvent, WorkerOptions
+from shardlab.server.operations.job_log import log_job
+from shardlab.server.operations.log_format import configure_logging
+from shardlab.server.operations.quotas import ServerLimits
 
 _POLL_SECONDS = 1.0  # for jobs of another server on the same database; our own server wakes us
 _RENEW_SECONDS = LEASE_SECONDS / 5
@@ -37,6 +41,7 @@ _INTERNAL_ERROR = JobError(
     message="Something failed in shardlab itself. It is in the server's log.",
     fix="run it again.",
 )
+_SANDBOX_ERROR = replace(_INTERNAL_ERROR, kind="sandbox")
 
 
 class JobCancelled(Exception):
@@ -49,7 +54,8 @@ class Worker:
     def __init__(self, options: WorkerOptions, database: Database, events_fd: int) -> None:
         self._options = options
         self._database = database
-        self._queue = SqlJobQueue(database)
+        limits = ServerLimits.from_json(options.limits)
+        self._queue = SqlJobQueue(database, limits.queue)
         self._events_fd = events_fd
         self._lock = threading.Lock()  # of the running jobs
         self._running: dict[tuple[str, int], tuple[ClaimedJob, CancellablePool]] = {}
@@ -143,15 +149,17 @@ class Worker:
         job_pool = CancellablePool(pool, JobCancelled)
         with self._lock:
             self._running[claim.id, claim.attempt] = (claim, job_pool)
-        self._send_changed(claim)
-        try:
-            outcome = self._run_job(claim, job_pool)
-        finally:
-            with self._lock:
-                del self._running[claim.id, claim.attempt]
-        if outcome is not None:
-            self._queue.finish(claim, outcome)
+        with log_job(claim) as job_log:
             self._send_changed(claim)
+            try:
+                outcome = self._run_job(claim, job_pool)
+            finally:
+                with self._lock:
+                    del self._running[claim.id, claim.attempt]
+            job_log.outcome = outcome
+            if outcome is not None:
+                self._queue.finish(claim, outcome)
+                self._send_changed(claim)
 
     def _run_job(self, claim: ClaimedJob, pool: CancellablePool) -> JobOutcome | None:
         """Return the outcome; None if the job goes back to the queue because the worker stops."""
@@ -174,7 +182,7 @@ class Worker:
         except JobCancelled:
             outcome = JobOutcome(state="cancelled")
         except ProcessEnded as ended:
-            outcome = JobOutcome(state="failed", error=_INTERNAL_ERROR)
+            outcome = JobOutcome(state="failed", error=_SANDBOX_ERROR)
             _LOG.error("no confined process for a job: %s", ended)
         except Exception:
             outcome = JobOutcome(state="failed", error=_INTERNAL_ERROR)
@@ -244,7 +252,7 @@ def main(arguments: list[str]) -> None:
     options = WorkerOptions.from_argument(arguments[0])
     # Ctrl-C in a terminal reaches every process of the group. The web process decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    logging.basicConfig(format="%(name)s: %(message)s", level=logging.WARNING)
+    configure_logging(options.log_format)
     database = open_database(Path(options.data_folder))
     # A print of ours or of a library must not become an event.
     events_fd = os.dup(1)

@@ -17,6 +17,7 @@ from starlette.responses import Response
 from shardlab.errors import LabError
 from shardlab.server.access import OwnPasswordRequired, SignInRequired
 from shardlab.server.field_messages import field_message
+from shardlab.server.operations.storage import StorageFull
 from shardlab.server.page_rendering import render_page
 from shardlab.server.people.rate_limits import TooManyRequests
 from shardlab.server.people.refusals import NotThere, Refusal
@@ -40,6 +41,7 @@ _FIXES = {
     429: "Nothing was changed. The same request works after the wait.",
     500: "Try once more. If it fails again, tell whoever runs this server.",
     503: "Nothing was changed. Wait a minute, then try again.",
+    507: "Nothing was changed. Tell whoever runs this server.",
 }
 _MAX_FIELDS = 20
 
@@ -68,6 +70,7 @@ def add_error_pages(app: FastAPI) -> None:
         OwnPasswordRequired: _show_own_password,
         TooManyRequests: _show_rate_limit,
         Refusal: _show_refusal,
+        StorageFull: _show_storage_full,
         NotThere: _show_not_there,
     }
     for kind, handler in handlers.items():
@@ -123,6 +126,10 @@ async def _show_own_password(request: Request, error: OwnPasswordRequired) -> Re
 async def _show_rate_limit(request: Request, error: TooManyRequests) -> Response:
     headers = {"retry-after": str(error.retry_after)}
     return error_response(request, 429, error.message, headers=headers)
+
+
+async def _show_storage_full(request: Request, error: StorageFull) -> Response:
+    return error_response(request, 507, error.message)
 
 
 async def _show_refusal(request: Request, error: Refusal) -> Response:
