@@ -80,7 +80,9 @@ LabError
 │  ├─ SecretMissing
 │  ├─ WeakSecret
 │  ├─ InvalidServerOption
-│  └─ AccountRefused
+│  ├─ AccountRefused
+│  ├─ BackupFailed
+│  └─ InvalidBackup
 ├─ CatalogueError (ValueError)
 │  ├─ CatalogueNotFound
 │  ├─ InvalidTracks
@@ -710,6 +712,18 @@ class AccountRefused(ServerError):
     """An account cannot be created or changed as `shardlab people` was told to."""
 
     code = "server.account"
+
+
+class BackupFailed(ServerError):
+    """A backup cannot be written, or cannot be restored to this folder."""
+
+    code = "server.backup"
+
+
+class InvalidBackup(ServerError):
+    """A folder is not a complete, intact backup that this release can restore."""
+
+    code = "server.invalid_backup"
 
 
 # Course: catalogue, progress store and practice (`shardlab.course`)

@@ -33,6 +33,8 @@ _COMMANDS = {
     "practice": "shardlab.cli.practice",
     "serve": "shardlab.cli.serve",
     "people": "shardlab.cli.people",
+    "backup": "shardlab.cli.backup",
+    "restore": "shardlab.cli.restore",
     "catalogue": "shardlab.cli.catalogue",
     "completion": "shardlab.cli.completion",
 }
