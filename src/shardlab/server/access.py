@@ -177,6 +177,7 @@ _ACCESS: Mapping[str, Access] = {
     "GET /account/delete": PERSON_IN_BROWSER,
     "POST /account/delete": PERSON_IN_BROWSER,
     "GET /api/v1/account": PERSON,
+    "GET /api/v1/account/limits": PERSON,
     "GET /api/v1/account/export": Access(who="person", scope="read", limits=(EXPORTS,)),
     "POST /api/v1/account/password": PERSON_IN_BROWSER,
     "POST /api/v1/account/delete": PERSON_IN_BROWSER,

@@ -59,19 +59,20 @@ class Storage:
 
     def check_room(self) -> None:
         """Raise `StorageFull` if nothing large may be stored."""
+        if reason := self.explain_refusal():
+            raise StorageFull(reason)
+
+    def explain_refusal(self) -> str:
+        """Return why nothing large may be stored; empty if it may."""
         figures = self.measure()
+        consequence = "It stores no new recordings or catalogues. Submissions go on."
         if figures.free_bytes < self.limits.min_free_bytes:
-            raise StorageFull(
-                "The disk of this server is nearly full, so it stores no new recordings or "
-                "catalogues. Submissions go on."
-            )
+            return f"The disk of this server is nearly full. {consequence}"
         limit = self.limits.max_stored_bytes
         if limit and figures.stored_bytes > limit:
-            raise StorageFull(
-                f"This server stores {bytes_text(figures.stored_bytes)}; its limit is "
-                f"{bytes_text(limit)}. It stores no new recordings or catalogues. Submissions go "
-                "on."
-            )
+            used = f"{bytes_text(figures.stored_bytes)} of {bytes_text(limit)}"
+            return f"This server has used {used}. {consequence}"
+        return ""
 
     def _database_bytes(self) -> int:
         if self._database.engine.dialect.name != "postgresql":
