@@ -107,6 +107,7 @@ THIRD_PARTY = {
     "server.jobs.pgqueuer_dispatch": {"pgqueuer", "psycopg", "sqlalchemy"},
     "server.jobs.pgqueuer_tables": {"pgqueuer"},
     "server.jobs.job_changes": {"psycopg", "sqlalchemy"},
+    "server.operations.metrics_text": {"prometheus_client"},
     "server": {
         "fastapi",
         "pydantic",

@@ -96,7 +96,9 @@ LabError
 │  ├─ WeakSecret
 │  ├─ InvalidServerOption
 │  ├─ WorkerMismatch
-│  └─ AccountRefused
+│  ├─ AccountRefused
+│  ├─ BackupFailed
+│  └─ InvalidBackup
 ├─ CatalogueError (ValueError)
 │  ├─ CatalogueNotFound
 │  ├─ InvalidTracks
@@ -834,6 +836,18 @@ class AccountRefused(ServerError):
     """An account cannot be created or changed as `shardlab people` was told to."""
 
     code = "server.account"
+
+
+class BackupFailed(ServerError):
+    """A backup cannot be written, or cannot be restored to this folder."""
+
+    code = "server.backup"
+
+
+class InvalidBackup(ServerError):
+    """A folder is not a complete, intact backup that this release can restore."""
+
+    code = "server.invalid_backup"
 
 
 # Course: catalogue, progress store and practice (`shardlab.course`)

@@ -318,27 +318,28 @@ def stored_recordings(database, person):
         return session.scalars(rows.order_by(RecordingRow.created)).all()
 
 
-def store_recordings(database, person, sizes):
+def store_recordings(database, person, sizes, limits):
     for number, size in enumerate(sizes):
         recording = NewRecording(title="Title", source="", body=bytes(size))
         with database.write() as session:
             name = f"{person}-{number}"
-            sql_queue.add_recording(session, name, person, recording, created=float(number))
+            sql_queue.add_recording(
+                session, name, person, recording, created=float(number), limits=limits
+            )
 
 
-def test_the_oldest_recordings_of_a_person_make_room_by_bytes(database, monkeypatch):
-    monkeypatch.setattr(sql_queue, "MAX_RECORDING_BYTES_PER_PERSON", 100)
-    store_recordings(database, 2, [90])
-    store_recordings(database, 1, [30, 40, 50, 10])
+def test_the_oldest_recordings_of_a_person_make_room_by_bytes(database):
+    limits = QueueLimits(recording_bytes=100)
+    store_recordings(database, 2, [90], limits)
+    store_recordings(database, 1, [30, 40, 50, 10], limits)
     assert stored_recordings(database, 1) == ["1-1", "1-2", "1-3"]  # 100 bytes
     assert stored_recordings(database, 2) == ["2-0"]  # another person's
-    store_recordings(database, 3, [20, 500])
+    store_recordings(database, 3, [20, 500], limits)
     assert stored_recordings(database, 3) == ["3-1"]  # the newest stays, whatever its size
 
 
-def test_the_oldest_recordings_of_a_person_make_room_by_number(database, monkeypatch):
-    monkeypatch.setattr(sql_queue, "MAX_RECORDINGS_PER_PERSON", 2)
-    store_recordings(database, 1, [5, 5, 5])
+def test_the_oldest_recordings_of_a_person_make_room_by_number(database):
+    store_recordings(database, 1, [5, 5, 5], QueueLimits(recordings=2))
     assert stored_recordings(database, 1) == ["1-1", "1-2"]
 
 

@@ -36,6 +36,8 @@ _COMMANDS = {
     "worker": "shardlab.cli.worker",
     "people": "shardlab.cli.people",
     "rejudge": "shardlab.cli.rejudge",
+    "backup": "shardlab.cli.backup",
+    "restore": "shardlab.cli.restore",
     "catalogue": "shardlab.cli.catalogue",
     "completion": "shardlab.cli.completion",
 }

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from shardlab.server.operations.log_format import LOG_FORMATS, LogFormat
 from shardlab.server.settings import DEFAULT_PORT
 
 _HELP = """Start shardlab's pages and open them in the browser.
@@ -82,6 +83,31 @@ _HELP = """Start shardlab's pages and open them in the browser.
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder of the database; otherwise SHARDLAB_DATA or the user's data folder.",
 )
+@click.option(
+    "--limits",
+    "limits_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="TOML file with quotas of a person and limits of the disk.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(LOG_FORMATS),
+    default="text",
+    show_default=True,
+    help="json: one object per line on standard error, with every request and job.",
+)
+@click.option(
+    "--metrics-token-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File with the token that /metrics asks for; otherwise only this machine can read it.",
+)
+@click.option(
+    "--drain-seconds",
+    type=click.FloatRange(0, 600),
+    default=0,
+    show_default=True,
+    help="After SIGTERM, serve on for this time while /readyz says that no more should come.",
+)
 def command(
     port: int,
     opens_browser: bool | None,
@@ -93,9 +119,15 @@ def command(
     n_workers: int,
     database_url: str,
     folder: Path | None,
+    limits_file: Path | None,
+    log_format: LogFormat,
+    metrics_token_file: Path | None,
+    drain_seconds: float,
 ) -> None:
     from shardlab.course.database import data_folder
+    from shardlab.server.operations.quotas import ServerLimits, read_limits
     from shardlab.server.serve import serve_accounts, serve_pages
+    from shardlab.server.server_mode import read_metrics_token
     from shardlab.server.settings import ServerSettings
 
     settings = ServerSettings(
@@ -107,6 +139,10 @@ def command(
         is_https=is_https,
         n_workers=n_workers,
         database_url=database_url if accounts else "",
+        limits=read_limits(limits_file) if limits_file else ServerLimits(),
+        log_format=log_format,
+        metrics_token=read_metrics_token(metrics_token_file) if metrics_token_file else "",
+        drain_seconds=drain_seconds,
     )
     _check_database(database_url, accounts=accounts, n_workers=n_workers)
     if accounts:

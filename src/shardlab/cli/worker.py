@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from shardlab.server.operations.log_format import LOG_FORMATS, LogFormat
+
 _HELP = """Run programs and judge submissions for `shardlab serve --database`.
 
     Takes jobs from the server's PostgreSQL database, on any machine that reaches it. This machine
@@ -49,9 +51,30 @@ _HELP = """Run programs and judge submissions for `shardlab serve --database`.
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder for unpacked catalogues; otherwise SHARDLAB_DATA or the user's data folder.",
 )
-def command(database_url: str, n_slots: int, drain_seconds: float, folder: Path | None) -> None:
+@click.option(
+    "--limits",
+    "limits_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The TOML file that the server has as --limits.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(LOG_FORMATS),
+    default="text",
+    show_default=True,
+    help="json: one object per line on standard error, with every job.",
+)
+def command(
+    database_url: str,
+    n_slots: int,
+    drain_seconds: float,
+    folder: Path | None,
+    limits_file: Path | None,
+    log_format: LogFormat,
+) -> None:
     from shardlab.course.database import data_folder
     from shardlab.server.jobs.standalone_worker import StandaloneOptions, run_standalone_worker
+    from shardlab.server.operations.quotas import ServerLimits, read_limits
 
     run_standalone_worker(
         StandaloneOptions(
@@ -59,5 +82,7 @@ def command(database_url: str, n_slots: int, drain_seconds: float, folder: Path 
             data_folder=folder.absolute() if folder else data_folder(),
             n_slots=n_slots,
             drain_seconds=drain_seconds,
+            limits=read_limits(limits_file) if limits_file else ServerLimits(),
+            log_format=log_format,
         )
     )

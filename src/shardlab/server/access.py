@@ -20,10 +20,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from shardlab.server.identity import Identity
+from shardlab.server.operations.monitor_access import check_monitor
 from shardlab.server.people.rate_limits import (
     COMMENTS,
     EXPORTS,
     SUBMISSIONS,
+    SUBMISSIONS_DAILY,
     SUBMISSIONS_HOURLY,
     UPLOADS,
     RateLimit,
@@ -34,7 +36,8 @@ from shardlab.server.person import Person
 if TYPE_CHECKING:  # local mode never loads the services of accounts
     from shardlab.server.people.services import People
 
-Who = Literal["everyone", "person", "teacher", "admin"]
+# `monitor`: who may read the metrics (operations/monitor_access.py); no account is needed.
+Who = Literal["everyone", "person", "teacher", "admin", "monitor"]
 Scope = Literal["read", "submit", "browser"]
 Resource = Literal[
     "class",
@@ -59,13 +62,16 @@ class Access:
     resource: Resource | None = None
     scope: Scope = "browser"
     limits: tuple[RateLimit, ...] = field(default=())  # per person
+    stores_files: bool = False  # something large: refused while the disk is nearly full
 
 
+SUBMISSION_LIMITS = (SUBMISSIONS, SUBMISSIONS_HOURLY, SUBMISSIONS_DAILY)
 EVERYONE = Access(who="everyone", scope="read")
 EVERYONE_IN_BROWSER = Access(who="everyone")
 PERSON = Access(who="person", scope="read")
 PERSON_IN_BROWSER = Access(who="person")
-SUBMITTER = Access(who="person", scope="submit", limits=(SUBMISSIONS, SUBMISSIONS_HOURLY))
+SUBMITTER = Access(who="person", scope="submit", limits=SUBMISSION_LIMITS)
+RECORDER = replace(SUBMITTER, stores_files=True)
 TEACHER = Access(who="teacher")
 ADMIN = Access(who="admin")
 CLASS_READER = Access(who="person", resource="class", scope="read")
@@ -78,16 +84,20 @@ OWN_JOB_CHANGE = Access(who="person", resource="job", scope="submit")
 OWN_SUBMISSION = Access(who="person", resource="submission", scope="read")
 OWN_SUBMISSION_CHANGE = Access(who="person", resource="submission")
 OWN_SUBMISSION_RUN = replace(SUBMITTER, resource="submission")
+OWN_SUBMISSION_RECORDING = replace(RECORDER, resource="submission")
 OWN_RECORDING = Access(who="person", resource="recording", scope="read")
 OWN_CATALOGUE = Access(who="teacher", resource="catalogue owner")
 OWN_CATALOGUE_READS = Access(who="teacher", resource="catalogue owner", scope="read")
-UPLOADER = Access(who="teacher", scope="submit", limits=(UPLOADS,))
+UPLOADER = Access(who="teacher", scope="submit", limits=(UPLOADS,), stores_files=True)
 OWN_CATALOGUE_UPLOAD = replace(UPLOADER, resource="catalogue owner")
 
 _ACCESS: Mapping[str, Access] = {
     "GET /": EVERYONE,
     "GET /api/v1/openapi.json": EVERYONE,
     "GET /health": EVERYONE,
+    "GET /healthz": EVERYONE,
+    "GET /readyz": EVERYONE,
+    "GET /metrics": Access(who="monitor"),
     # Programs and recordings
     "GET /lab": EVERYONE,
     "GET /layout": EVERYONE,
@@ -100,8 +110,8 @@ _ACCESS: Mapping[str, Access] = {
     "GET /api/v1/gallery": EVERYONE,
     "POST /api/v1/edits": SUBMITTER,
     "GET /api/v1/recordings": PERSON,
-    "POST /api/v1/recordings": SUBMITTER,
-    "POST /api/v1/recordings/files": SUBMITTER,
+    "POST /api/v1/recordings": RECORDER,
+    "POST /api/v1/recordings/files": RECORDER,
     "GET /api/v1/recordings/{recording_id}.html": OWN_RECORDING,
     "GET /api/v1/recordings/{recording_id}/perfetto.json": OWN_RECORDING,
     "GET /api/v1/recordings/{recording_id}/source": OWN_RECORDING,
@@ -131,7 +141,7 @@ _ACCESS: Mapping[str, Access] = {
     "GET /practice/{slug}/submissions/{number}/events": OWN_SUBMISSION,
     "POST /practice/{slug}/submissions/{number}/again": OWN_SUBMISSION_RUN,
     "POST /practice/{slug}/submissions/{number}/cancel": OWN_SUBMISSION_CHANGE,
-    "POST /practice/{slug}/submissions/{number}/debug": OWN_SUBMISSION_RUN,
+    "POST /practice/{slug}/submissions/{number}/debug": OWN_SUBMISSION_RECORDING,
     "GET /practice/{slug}/submissions/{number}/debug/{job_id}": OWN_SUBMISSION,
     "POST /practice/{slug}/submissions/{number}/replay": OWN_SUBMISSION_RUN,
     "GET /practice/{slug}/submissions/{number}/replay/{job_id}": OWN_SUBMISSION,
@@ -148,7 +158,7 @@ _ACCESS: Mapping[str, Access] = {
     "GET /api/v1/practice/submissions/{number}": OWN_SUBMISSION,
     "POST /api/v1/practice/submissions/{number}/judge": OWN_SUBMISSION_RUN,
     "POST /api/v1/practice/submissions/{number}/replay": OWN_SUBMISSION_RUN,
-    "POST /api/v1/practice/submissions/{number}/debug": OWN_SUBMISSION_RUN,
+    "POST /api/v1/practice/submissions/{number}/debug": OWN_SUBMISSION_RECORDING,
     "GET /api/v1/practice/export": Access(who="person", scope="read", limits=(EXPORTS,)),
     # Sign-in and account
     "GET /sign-in": EVERYONE,
@@ -167,6 +177,7 @@ _ACCESS: Mapping[str, Access] = {
     "GET /account/delete": PERSON_IN_BROWSER,
     "POST /account/delete": PERSON_IN_BROWSER,
     "GET /api/v1/account": PERSON,
+    "GET /api/v1/account/limits": PERSON,
     "GET /api/v1/account/export": Access(who="person", scope="read", limits=(EXPORTS,)),
     "POST /api/v1/account/password": PERSON_IN_BROWSER,
     "POST /api/v1/account/delete": PERSON_IN_BROWSER,
@@ -322,10 +333,14 @@ def route_key(request: Request) -> str:
 
 async def check_access(request: Request) -> None:
     """Raise unless the person may call the route. Every route depends on this."""
+    key = route_key(request)
+    request.state.route = request.scope["route"].path_format  # for the log and the metrics
+    access = ACCESS.get(key)
+    if access is not None and access.who == "monitor":
+        check_monitor(request)
+        return
     if request.app.state.settings.is_local:
         return
-    key = route_key(request)
-    access = ACCESS.get(key)
     if access is None:
         raise HTTPException(403)
     identity: Identity = request.state.identity
@@ -345,6 +360,14 @@ async def check_access(request: Request) -> None:
         check = RESOURCE_CHECKS[access.resource]
         if not await run_in_threadpool(check, people, request, person):
             raise HTTPException(404)
+    await _check_quotas(request, access, person)
+
+
+async def _check_quotas(request: Request, access: Access, person: Person) -> None:
+    """Raise if there is no room for what the route stores, or the person has used up a limit."""
+    if access.stores_files:
+        await run_in_threadpool(request.app.state.storage.check_room)
+    people: People = request.app.state.people
     for limit in access.limits:
         await run_in_threadpool(people.limits.count, limit, person_subject(person.id))
 

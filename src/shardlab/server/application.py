@@ -29,6 +29,8 @@ from shardlab.server.identity import identify_with
 from shardlab.server.jobs.job_service import JobService
 from shardlab.server.local_secret import read_local_secret
 from shardlab.server.local_token import identify_locally, read_local_token
+from shardlab.server.operations.request_log import RequestLog
+from shardlab.server.operations.services import add_operations
 from shardlab.server.pages import (
     health,
     layout,
@@ -101,6 +103,7 @@ def create_app(settings: ServerSettings) -> FastAPI:
     app.state.settings = settings
     app.state.database = open_database(settings.data_folder, settings.database_url)
     app.state.jobs = JobService(app.state.database, settings)
+    add_operations(app)
     app.state.plans = PlanPool()
     app.state.event_streams = EventStreams()
     add_practice(app)
@@ -115,9 +118,10 @@ def create_app(settings: ServerSettings) -> FastAPI:
 
         app.state.people = open_people(settings, app.state.database)
         identify = identify_with(app.state.people, settings)
-    app.add_middleware(  # the outermost
+    app.add_middleware(  # the outermost but for the log
         RequestGuard, settings=settings, secret=secret, identify=identify
     )
+    app.add_middleware(RequestLog, metrics=app.state.metrics)
     app.mount("/static", VersionedStaticFiles(), name="static")
     for router in (_first_pages_router(), *_ROUTERS):
         app.include_router(router)

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from shardlab import __version__
+from shardlab._text.units import bytes_text, seconds_text
 from shardlab.server.person import Person
 
 STATIC_FOLDER = Path(__file__).parent / "static"
@@ -90,6 +91,8 @@ def template_environment() -> Environment:
     environment.filters["json"] = _json_text
     environment.filters["utc_time"] = _utc_time
     environment.filters["time_element"] = _time_element
+    environment.filters["bytes"] = bytes_text
+    environment.filters["duration"] = seconds_text
     return environment
 
 

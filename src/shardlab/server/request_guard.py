@@ -27,6 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shardlab.server.database.engine import first_line
 from shardlab.server.identity import Identify, Identity, read_cookie
+from shardlab.server.operations.monitor_access import MONITORING_PATHS
 from shardlab.server.pages.error_response import error_response
 from shardlab.server.settings import ServerSettings
 
@@ -162,7 +163,9 @@ class RequestGuard:
         except Exception as error:
             # Starlette's own handler for these is outside of this middleware: its response would
             # have no security headers.
-            _LOG.error("error in %s %s", scope["method"], scope["path"], exc_info=error)
+            # The route and not the path, which can have a secret: the link to a class.
+            route = state.get("route", "no route")
+            _LOG.error("error in %s %s", scope["method"], route, exc_info=error)
             if has_started:
                 raise
             message = "Something failed in shardlab itself. It is in the log."
@@ -182,7 +185,8 @@ class RequestGuard:
 
     async def _check(self, scope: Scope, headers: Headers, receive: Receive) -> Receive:
         """Return what the application reads the body from. Raises `HTTPException`."""
-        if headers.get("host", "") not in self._settings.allowed_hosts:
+        is_probe = scope["path"] in MONITORING_PATHS and scope["method"] in SAFE_METHODS
+        if not is_probe and headers.get("host", "") not in self._settings.allowed_hosts:
             raise HTTPException(421, "This server does not serve this host name.")
         _check_head_size(scope)
         limit = LARGE_BODY_PATHS.get(scope["path"], MAX_BODY_BYTES)
@@ -191,7 +195,8 @@ class RequestGuard:
             raise HTTPException(413, "The request is too large.")
         limited = _limited_receive(receive, limit)
         is_script = False
-        if not scope["path"].startswith("/static/"):
+        # A probe must not need the database to find out that there is none.
+        if not is_probe and not scope["path"].startswith("/static/"):
             identity = await self._find_identity(headers)
             self._set_identity(scope["state"], identity)
             is_script = identity.is_script

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import socket
 import threading
 import webbrowser
@@ -17,6 +18,7 @@ from starlette.types import ASGIApp
 
 from shardlab.errors import PortInUse
 from shardlab.server.http_protocol import TimedProtocol
+from shardlab.server.operations.log_format import configure_logging
 from shardlab.server.request_guard import MAX_HEAD_BYTES
 from shardlab.server.server_mode import check_confinement, check_settings, read_secret
 from shardlab.server.settings import ServerSettings
@@ -28,17 +30,40 @@ _OTHER_DESCRIPTORS = 200
 
 
 class PageServer(uvicorn.Server):
-    """A uvicorn server that also ends the streams of events at Ctrl-C.
+    """A uvicorn server that drains after SIGTERM, and ends the streams of events before it ends.
+
+    While it drains it serves on, and /readyz says that it should get no more requests: a load
+    balancer then sends them elsewhere. Ctrl-C and a second SIGTERM end it at once.
 
     uvicorn waits for every response before it ends the application. An event stream lasts as long
     as its job, and a request during the start waits for the complete application.
     """
 
-    def __init__(self, config: uvicorn.Config, end_waits: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        *,
+        begin_drain: Callable[[], None],
+        end_waits: Callable[[], None],
+        drain_seconds: float,
+    ) -> None:
         super().__init__(config)
-        self._end_waits = end_waits
+        self._begin_drain, self._end_waits = begin_drain, end_waits
+        self._drain_seconds = drain_seconds
+        self._is_draining = False
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        is_first = not self._is_draining
+        self._is_draining = True
+        self._begin_drain()
+        if sig == signal.SIGTERM and is_first and self._drain_seconds > 0:
+            timer = threading.Timer(self._drain_seconds, self._end, (sig,))
+            timer.daemon = True
+            timer.start()
+            return
+        self._end(sig, frame)
+
+    def _end(self, sig: int, frame: FrameType | None = None) -> None:
         self._end_waits()
         super().handle_exit(sig, frame)
 
@@ -51,8 +76,14 @@ def serve_pages(settings: ServerSettings, *, opens_browser: bool) -> None:
     """Serve the pages on loopback until Ctrl-C. Raises `PortInUse`, `DatabaseUnusable`."""
     listener = listen_on(settings.host, settings.port)
     settings = replace(settings, port=listener.getsockname()[1])
+    configure_logging(settings.log_format)
     app = StartingApplication(settings)
-    server = PageServer(_server_config(app), app.end_waits)
+    server = PageServer(
+        _server_config(app),
+        begin_drain=app.begin_drain,
+        end_waits=app.end_waits,
+        drain_seconds=settings.drain_seconds,
+    )
     app.on_failure = server.stop
     _run_server(server, settings, listener, opens_browser=opens_browser)
     if app.failure is not None:
@@ -78,8 +109,14 @@ def serve_accounts(settings: ServerSettings, secret_file: Path | None) -> None:
     # Imported here: local mode loads it while it serves the first pages.
     from shardlab.server.application import create_app
 
+    configure_logging(settings.log_format)
     app = create_app(settings)
-    server = PageServer(_server_config(app), app.state.jobs.end_watches)
+    server = PageServer(
+        _server_config(app),
+        begin_drain=app.state.readiness.begin_drain,
+        end_waits=app.state.jobs.end_watches,
+        drain_seconds=settings.drain_seconds,
+    )
     _run_server(server, settings, listener, opens_browser=False)
 
 
@@ -103,6 +140,7 @@ def _server_config(app: ASGIApp) -> uvicorn.Config:
         http=TimedProtocol,
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         limit_concurrency=_raise_connection_limit(),
+        log_config=None,  # its lines go where ours go
         log_level="warning",
         access_log=False,
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,

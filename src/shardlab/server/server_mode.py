@@ -55,6 +55,21 @@ def read_secret(secret_file: Path | None, environ: Mapping[str, str] | None = No
     return secret
 
 
+def read_metrics_token(file: Path) -> str:
+    """Return the token that the metrics need. Raises `InvalidServerOption` or `WeakSecret`."""
+    try:
+        token = file.read_bytes()[:_MAX_SECRET_BYTES].decode("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not ASCII text"
+        raise InvalidServerOption(
+            f"The file with the token of the metrics cannot be read: {reason}.",
+            where=f"--metrics-token-file {file}",
+            fix=f"write a random text into it: {_MAKE_ONE} > FILE; chmod 600 FILE",
+        ) from None
+    check_secret(token, str(file))
+    return token
+
+
 def check_secret(secret: str, where: str) -> None:
     """Raise `WeakSecret` for a secret that can be guessed; it is never part of the message."""
     reason = ""

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 from shardlab.sandbox.process import Level
+from shardlab.server.operations.log_format import LogFormat
+from shardlab.server.operations.quotas import ServerLimits
 
 DEFAULT_PORT = 8765
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
@@ -33,6 +35,10 @@ class ServerSettings:
     catalogue: str | None = None  # folder of another catalogue than shardlab's own
     database_url: str = field(default="", repr=False)  # of PostgreSQL; empty: SQLite in the folder
     minimum_level: Level | None = None  # of the sandbox
+    limits: ServerLimits = field(default_factory=ServerLimits)
+    log_format: LogFormat = "text"
+    metrics_token: str = field(default="", repr=False)  # empty: the metrics are for loopback only
+    drain_seconds: float = 0.0  # between SIGTERM and the end, while /readyz says "not ready"
 
     @property
     def is_local(self) -> bool:

@@ -80,6 +80,11 @@ class StartingApplication:
         self.failure: Exception | None = None
         self.on_failure: Callable[[], None] | None = None
 
+    def begin_drain(self) -> None:
+        """Say that this process should get no more requests; for a signal handler."""
+        if self._complete is not None:
+            self._complete.state.readiness.begin_drain()
+
     def end_waits(self) -> None:
         """End every response that waits, because the server ends; for a signal handler."""
         self._is_ending = True

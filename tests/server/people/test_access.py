@@ -246,6 +246,8 @@ def is_allowed(key, access, actor):
         actor = "member"
     if access.who == "everyone":
         return True
+    if access.who == "monitor":  # no account can read the metrics, and this client is not local
+        return False
     if role is None or (access.who == "teacher" and role == "learner"):
         return False
     if access.who == "admin" and role != "admin":

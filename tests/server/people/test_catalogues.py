@@ -143,7 +143,7 @@ def test_a_learner_uploads_nothing(server):
 
 
 def test_numbers_of_catalogues_and_versions_are_limited(server, monkeypatch):
-    monkeypatch.setattr(catalogues_module, "MAX_CATALOGUES", 1)
+    monkeypatch.setattr(server.app.state.people.catalogues, "max_catalogues", 1)
     monkeypatch.setattr(catalogues_module, "MAX_VERSIONS", 2)
     teacher = server.person("Teacher", "teacher")
     catalogue = pass_audit(server, upload(teacher))

@@ -10,6 +10,7 @@ from shardlab.server.api.api_models import ERROR_RESPONSES
 from shardlab.server.api.people_models import (
     AccountBody,
     CreatedToken,
+    LimitBody,
     NewPassword,
     NewToken,
     PasswordProof,
@@ -17,6 +18,7 @@ from shardlab.server.api.people_models import (
     SessionBody,
     TokenBody,
 )
+from shardlab.server.operations.person_usage import person_usage
 from shardlab.server.people.services import People
 from shardlab.server.person import Person
 
@@ -43,6 +45,16 @@ SignedIn = Annotated[Person, Depends(get_person)]
 def read_account(person: SignedIn) -> AccountBody:
     """Return who sends the request."""
     return AccountBody(id=person.id, name=person.name, role=person.role)
+
+
+@router.get("/limits")
+def read_limits(request: Request, person: SignedIn, people: PeopleServices) -> list[LimitBody]:
+    """Return every limit of the person, with what is used of it now."""
+    limits = request.app.state.settings.limits
+    return [
+        LimitBody(name=row.name, used=row.used, limit=row.limit)
+        for row in person_usage(people.database, people.limits, limits, person)
+    ]
 
 
 @router.get("/export")

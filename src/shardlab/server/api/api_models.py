@@ -104,5 +104,5 @@ class RecordingView(BaseModel):
 
 # What any route of the API can answer besides its result.
 ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorBody} for status in (400, 401, 403, 404, 413, 421, 422, 429, 503)
+    status: {"model": ErrorBody} for status in (400, 401, 403, 404, 413, 421, 422, 429, 503, 507)
 }

@@ -21,6 +21,7 @@ from shardlab.server.api.people_models import (
     SignedInBody,
 )
 from shardlab.server.people.passkeys import CHALLENGE_SECONDS, BrowserBinding
+from shardlab.server.people.rate_limits import TooManyRequests
 from shardlab.server.people.refusals import Refusal
 from shardlab.server.people.relying_party import RelyingParty, relying_party
 from shardlab.server.people.webauthn_responses import (
@@ -128,11 +129,15 @@ def sign_in(
         signature=_decode(body.signature),
         user_handle=_decode(body.user_handle),
     )
-    person = people.passkeys.sign_in(
-        assertion,
-        party=_party(request),
-        binding=_binding(request),
-        address=client_address(request),
-    )
+    try:
+        person = people.passkeys.sign_in(
+            assertion,
+            party=_party(request),
+            binding=_binding(request),
+            address=client_address(request),
+        )
+    except (Refusal, TooManyRequests):
+        request.app.state.metrics.sign_in_failures.add("passkey")
+        raise
     start_session(request, response, people, person)
     return SignedInBody(next=local_path(body.next))

@@ -207,6 +207,14 @@ class ClassSubmissionBody(BaseModel):
     comments: list[CommentBody]
 
 
+class LimitBody(BaseModel):
+    """A limit of the person who asks."""
+
+    name: str
+    used: int
+    limit: int
+
+
 class PersonBody(BaseModel):
     """An account, for the admin."""
 

@@ -84,7 +84,8 @@ def _store_file(request: Request, person: Person, data: bytes) -> RecordingView:
     new = NewRecording(title=recording.title, source=source, body=body)
     recording_id, created = secrets.token_urlsafe(16), time.time()
     with _database(request).write() as session:
-        add_recording(session, recording_id, person.id, new, created=created)
+        limits = request.app.state.settings.limits.queue
+        add_recording(session, recording_id, person.id, new, created=created, limits=limits)
     url = f"/api/v1/recordings/{recording_id}"
     return RecordingView(id=recording_id, title=recording.title[:200], created=created, url=url)
 

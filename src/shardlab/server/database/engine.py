@@ -146,7 +146,10 @@ def open_database(folder: Path, url: str = "") -> Database:
     path = create_database_file(folder)
     try:
         engine = create_engine(
-            f"sqlite:///{path}", connect_args={"timeout": _BUSY_SECONDS}, pool_size=10
+            f"sqlite:///{path}",
+            connect_args={"timeout": _BUSY_SECONDS},
+            pool_size=10,
+            hide_parameters=True,  # an error in the log has no password hash and no submission
         )
         _configure_sqlite(engine)
         migrate_database(engine, lock_file=folder / f"{DATABASE_FILE}.lock")

@@ -31,7 +31,7 @@ class JobService:
     """One for each application. Blocking methods are for threads, as FastAPI's plain functions."""
 
     def __init__(self, database: Database, settings: ServerSettings) -> None:
-        self.queue = SqlJobQueue(database)
+        self.queue = SqlJobQueue(database, settings.limits.queue)
         options = WorkerOptions(
             name="",
             data_folder=str(settings.data_folder),
@@ -39,6 +39,8 @@ class JobService:
             minimum_level=settings.minimum_level or ("C" if settings.is_local else "A"),
             is_local=settings.is_local,
             catalogue=settings.catalogue,
+            log_format=settings.log_format,
+            limits=settings.limits.to_json(),
         )
         self.supervisors = tuple(
             WorkerSupervisor(options, self.queue, self._notify, database_url=settings.database_url)
@@ -85,7 +87,7 @@ class JobService:
         """Return whether no worker is ready to take a job."""
         if any(status.state == "ready" for status in self.worker_status):
             return False
-        return not any(worker.is_ready for worker in self._list_other_workers())
+        return not any(worker.is_ready for worker in self.list_registered_workers())
 
     def is_waiting_for_start(self, job: Job) -> bool:
         """Return whether a job waits because no worker is ready for its kind yet."""
@@ -96,10 +98,10 @@ class JobService:
         if any(status.can_judge for status in self.worker_status):
             return False
         return not any(
-            worker.is_ready and worker.can_judge for worker in self._list_other_workers()
+            worker.is_ready and worker.can_judge for worker in self.list_registered_workers()
         )
 
-    def _list_other_workers(self) -> tuple[RegisteredWorker, ...]:
+    def list_registered_workers(self) -> tuple[RegisteredWorker, ...]:
         """Return the workers of all machines, as they were a moment ago."""
         if self._listener is None:  # all workers of an embedded database are our own
             return ()

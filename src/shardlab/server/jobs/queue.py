@@ -81,6 +81,7 @@ class ClaimedJob:
     kind: JobKind
     payload: JsonObject
     attempt: int
+    request_id: str = ""  # of the request that stored it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,10 +115,12 @@ class Reservation:
 
 @dataclass(frozen=True, kw_only=True)
 class QueueLimits:
-    """How many jobs may wait or run at the same time."""
+    """How many jobs may wait or run at the same time, and how many recordings are stored."""
 
     per_person: int = 16
     total: int = 500
+    recordings: int = 500  # of one person; a new one replaces the oldest
+    recording_bytes: int = 200_000_000  # of one person, compressed; one has about 0.1 MB
 
 
 class QueueFull(Exception):

@@ -31,11 +31,10 @@ from shardlab.server.jobs.queue import (
     QueueLimits,
     Reservation,
 )
+from shardlab.server.operations.request_id import add_request_id, take_request_id
 
 MAX_LOST_ATTEMPTS = 3  # a job that ends its worker this often is not tried again
 _RETENTION_SECONDS = 14 * 86400.0
-MAX_RECORDINGS_PER_PERSON = 500
-MAX_RECORDING_BYTES_PER_PERSON = 200_000_000  # compressed; one recording has about 0.1 MB
 _RESERVED = "reserved"  # the state of a row that is no job yet: nobody sees or claims it
 _WORKER_LOST = JobError(
     kind="internal",
@@ -101,7 +100,7 @@ class SqlJobQueue:
                     id=row.id,
                     person=row.person,
                     kind=cast("JobKind", row.kind),
-                    payload=json.loads(row.payload),
+                    payload=take_request_id(json.loads(row.payload))[0],
                 )
                 for row in session.scalars(reserved)
             ]
@@ -118,7 +117,7 @@ class SqlJobQueue:
             person=person,
             kind=kind,
             key=key,
-            payload=json.dumps(payload),
+            payload=json.dumps(add_request_id(payload)),
             state=state,
             version=1,
             created=self._clock(),
@@ -179,12 +178,14 @@ class SqlJobQueue:
         row.version += 1
         row.progress = None
         self._dispatch.announce(session, row.id)
+        payload, request_id = take_request_id(json.loads(row.payload))
         return ClaimedJob(
             id=row.id,
             person=row.person,
             kind=cast("JobKind", row.kind),
-            payload=json.loads(row.payload),
+            payload=payload,
             attempt=row.attempt,
+            request_id=request_id,
         )
 
     def _next_row(
@@ -229,7 +230,12 @@ class SqlJobQueue:
             row.error = None if outcome.error is None else json.dumps(outcome.error.to_json())
             if outcome.recording is not None:
                 add_recording(
-                    session, claim.id, claim.person, outcome.recording, created=row.finished
+                    session,
+                    claim.id,
+                    claim.person,
+                    outcome.recording,
+                    created=row.finished,
+                    limits=self._limits,
                 )
             return True
 
@@ -334,7 +340,13 @@ def _count(session: Session, condition: ColumnElement[bool]) -> int:
 
 
 def add_recording(
-    session: Session, recording_id: str, person: int, recording: NewRecording, *, created: float
+    session: Session,
+    recording_id: str,
+    person: int,
+    recording: NewRecording,
+    *,
+    created: float,
+    limits: QueueLimits,
 ) -> None:
     """Store a recording in the transaction of `session`; the person's oldest ones make room."""
     session.add(
@@ -348,10 +360,12 @@ def add_recording(
         )
     )
     session.flush()
-    _delete_surplus_recordings(session, person, newest=recording_id)
+    _delete_surplus_recordings(session, person, newest=recording_id, limits=limits)
 
 
-def _delete_surplus_recordings(session: Session, person: int, *, newest: str) -> None:
+def _delete_surplus_recordings(
+    session: Session, person: int, *, newest: str, limits: QueueLimits
+) -> None:
     """Delete the oldest recordings of a person beyond the limits of number and bytes."""
     n_bytes = func.length(RecordingRow.body) + func.length(RecordingRow.source)
     rows = session.execute(
@@ -363,7 +377,7 @@ def _delete_surplus_recordings(session: Session, person: int, *, newest: str) ->
     surplus = []
     for count, (recording_id, size) in enumerate(rows, start=2):
         total += size
-        if count > MAX_RECORDINGS_PER_PERSON or total > MAX_RECORDING_BYTES_PER_PERSON:
+        if count > limits.recordings or total > limits.recording_bytes:
             surplus.append(recording_id)
     session.execute(delete(RecordingRow).where(RecordingRow.id.in_(surplus)))
 

@@ -17,6 +17,8 @@ from shardlab.server.database.engine import Database, first_line, open_database
 from shardlab.server.jobs.worker import Worker
 from shardlab.server.jobs.worker_messages import WorkerEvent, WorkerOptions
 from shardlab.server.jobs.worker_registry import WorkerRegistry, new_worker_name
+from shardlab.server.operations.log_format import LogFormat, configure_logging
+from shardlab.server.operations.quotas import ServerLimits
 from shardlab.server.release import Release, this_release
 from shardlab.server.server_mode import check_confinement
 
@@ -32,6 +34,8 @@ class StandaloneOptions:
     data_folder: Path
     n_slots: int
     drain_seconds: float  # after the first SIGTERM; then the jobs go back to the queue
+    limits: ServerLimits
+    log_format: LogFormat
     catalogue: str | None = None
 
 
@@ -48,7 +52,7 @@ def run_standalone_worker(options: StandaloneOptions) -> None:
             where="--database",
             fix="pass the one that `shardlab serve` has: --database postgresql://USER@HOST/NAME",
         )
-    logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", level=logging.WARNING)
+    configure_logging(options.log_format)
     check_confinement(options.data_folder)
     database = open_database(options.data_folder, options.database_url)
     try:
@@ -87,6 +91,8 @@ def _run(options: StandaloneOptions, database: Database, release: Release) -> No
         minimum_level="A",
         is_local=False,
         catalogue=options.catalogue,
+        log_format=options.log_format,
+        limits=options.limits.to_json(),
     )
     worker = Worker(worker_options, database, _print_event)
     signals = _Signals(worker, options.drain_seconds)

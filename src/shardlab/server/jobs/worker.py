@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from sqlalchemy.exc import DBAPIError
@@ -45,6 +46,9 @@ from shardlab.server.jobs.worker_registry import (
     WorkerRegistry,
     WorkerState,
 )
+from shardlab.server.operations.job_log import log_job
+from shardlab.server.operations.log_format import configure_logging
+from shardlab.server.operations.quotas import ServerLimits
 from shardlab.server.release import this_release
 
 _POLL_SECONDS = 1.0  # for jobs of another server on the same database; our own server wakes us
@@ -59,6 +63,7 @@ _INTERNAL_ERROR = JobError(
     message="Something failed in shardlab itself. It is in the server's log.",
     fix="run it again.",
 )
+_SANDBOX_ERROR = replace(_INTERNAL_ERROR, kind="sandbox")
 
 
 class JobCancelled(Exception):
@@ -73,7 +78,7 @@ class Worker:
     ) -> None:
         self._options = options
         self._database = database
-        self._queue = SqlJobQueue(database)
+        self._queue = SqlJobQueue(database, ServerLimits.from_json(options.limits).queue)
         self._registry = WorkerRegistry(database)
         self._send = report
         self._lock = threading.Lock()  # of the running jobs
@@ -280,15 +285,17 @@ class Worker:
         job_pool = CancellablePool(pool, JobCancelled)
         with self._lock:
             self._running[claim.id, claim.attempt] = (claim, job_pool)
-        self._send_changed(claim)
-        try:
-            outcome = self._run_job(claim, job_pool)
-        finally:
-            with self._lock:
-                del self._running[claim.id, claim.attempt]
-        if outcome is not None:
-            self._finish(claim, outcome)
+        with log_job(claim) as job_log:
             self._send_changed(claim)
+            try:
+                outcome = self._run_job(claim, job_pool)
+            finally:
+                with self._lock:
+                    del self._running[claim.id, claim.attempt]
+            job_log.outcome = outcome
+            if outcome is not None:
+                self._finish(claim, outcome)
+                self._send_changed(claim)
 
     def _finish(self, claim: ClaimedJob, outcome: JobOutcome) -> None:
         """Store an outcome, also if the database restarts just now."""
@@ -331,7 +338,7 @@ class Worker:
             self._give_back(claim, is_lost=True)
             return None
         except ProcessEnded as ended:
-            outcome = JobOutcome(state="failed", error=_INTERNAL_ERROR)
+            outcome = JobOutcome(state="failed", error=_SANDBOX_ERROR)
             _LOG.error("no confined process for a job: %s", ended)
         except Exception:
             outcome = JobOutcome(state="failed", error=_INTERNAL_ERROR)
@@ -407,7 +414,7 @@ def main(arguments: list[str]) -> None:
     options = WorkerOptions.from_argument(arguments[0])
     # Ctrl-C in a terminal reaches every process of the group. The web process decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    logging.basicConfig(format="%(name)s: %(message)s", level=logging.WARNING)
+    configure_logging(options.log_format)
     # From the environment, because everybody on the machine can read a command line.
     url = os.environ.pop(DATABASE_VARIABLE, "")
     database = open_database(Path(options.data_folder), url)

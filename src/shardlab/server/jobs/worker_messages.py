@@ -8,10 +8,12 @@ one event per line.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 from shardlab.sandbox.process import Level
+from shardlab.server.operations.log_format import LogFormat
+from shardlab.server.operations.quotas import ServerLimits
 
 # The URL of a PostgreSQL database, which may have a password in it.
 DATABASE_VARIABLE = "SHARDLAB_DATABASE"
@@ -27,6 +29,8 @@ class WorkerOptions:
     minimum_level: Level
     is_local: bool = True  # submissions are in the terminal's store, not in the server's database
     catalogue: str | None = None
+    log_format: LogFormat = "text"
+    limits: dict[str, Any] = field(default_factory=lambda: ServerLimits().to_json())
 
     def to_argument(self) -> str:
         return json.dumps(asdict(self))

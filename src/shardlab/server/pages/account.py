@@ -12,6 +12,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from shardlab.server.api.account import PeopleServices, SignedIn
 from shardlab.server.api.people_models import RowId
+from shardlab.server.operations.person_usage import LimitUsage, person_usage
 from shardlab.server.page_rendering import render_page
 from shardlab.server.pages.sign_in import TextField, passkey_obstacle
 from shardlab.server.people.passkeys import PasskeySummary
@@ -50,6 +51,7 @@ class AccountPage:
     passkey_obstacle: str  # why none can be added under this address; empty: they can
     browser: str  # in words; the name that a new passkey gets unless the person types another
     must_change_password: bool
+    usage: tuple[LimitUsage, ...]
     min_length: int = MIN_LENGTH
     new_token: str = ""  # shown once
     done: str = ""
@@ -75,6 +77,9 @@ def _account_page(request: Request, people: People, person: Person) -> AccountPa
         passkey_obstacle=passkey_obstacle(request),
         browser=describe_browser(request.headers.get("user-agent", "")),
         must_change_password=request.state.identity.must_change_password,
+        usage=person_usage(
+            people.database, people.limits, request.app.state.settings.limits, person
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""Administration: people and their roles, the queue, failures."""
+"""Administration: people and their roles, the queue, workers, slow problems, failures, disk."""
 
 from __future__ import annotations
 
@@ -11,6 +11,17 @@ from starlette.responses import RedirectResponse, Response
 
 from shardlab.server.api.account import PeopleServices, SignedIn
 from shardlab.server.api.people_models import RowId
+from shardlab.server.operations.queue_figures import (
+    KindFigures,
+    OwnFailure,
+    ProblemTime,
+    WorkerView,
+    list_workers,
+    own_failures,
+    queue_by_kind,
+    slowest_problems,
+)
+from shardlab.server.operations.storage import Storage, StorageFigures
 from shardlab.server.page_rendering import render_page
 from shardlab.server.pages.sign_in import TextField
 from shardlab.server.people.accounts import AccountSummary
@@ -38,7 +49,13 @@ class AdminPage:
     people: tuple[AccountSummary, ...]
     search: str
     queue: QueueState
-    failures: tuple[FailedJob, ...]
+    kinds: tuple[KindFigures, ...]  # that have jobs
+    workers: tuple[WorkerView, ...]
+    slowest: tuple[ProblemTime, ...]
+    own_failures: tuple[OwnFailure, ...]
+    failures: tuple[FailedJob, ...]  # of programs
+    storage: StorageFigures
+    storage_message: str  # why nothing large is stored; empty: there is room
     roles: tuple[str, ...] = get_args(Role)
     new_password: NewPasswordNotice | None = None
     changed: AccountSummary | None = None  # whose role was set by the last request
@@ -46,12 +63,22 @@ class AdminPage:
     title: str = "Administration"
 
 
-def _admin_page(people: People, search: str = "") -> AdminPage:
+def _admin_page(request: Request, people: People, search: str = "") -> AdminPage:
+    database = people.database
+    storage: Storage = request.app.state.storage
+    own = own_failures(database)
+    own_ids = {failure.id for failure in own}
     return AdminPage(
         people=people.accounts.list_people(search=search),
         search=search,
         queue=people.queue_state(),
-        failures=people.recent_failures(),
+        kinds=tuple(row for row in queue_by_kind(database) if row.n_waiting or row.n_running),
+        workers=list_workers(request.app.state.jobs),
+        slowest=slowest_problems(database),
+        own_failures=own,
+        failures=tuple(job for job in people.recent_failures() if job.id not in own_ids),
+        storage=storage.measure(),
+        storage_message=storage.explain_refusal(),
     )
 
 
@@ -59,7 +86,7 @@ def _admin_page(people: People, search: str = "") -> AdminPage:
 def show_admin(
     request: Request, people: PeopleServices, search: str = "", changed: int = 0
 ) -> Response:
-    page = _admin_page(people, search[:_MAX_SEARCH])
+    page = _admin_page(request, people, search[:_MAX_SEARCH])
     person = next((person for person in page.people if person.id == changed), None)
     return render_page(request, "admin.html", replace(page, changed=person))
 
@@ -73,7 +100,7 @@ def _list_location(search: str, changed: int = 0) -> str:
 
 
 def _show_refusal(request: Request, people: People, search: str, error: Refusal) -> Response:
-    page = replace(_admin_page(people, search[:_MAX_SEARCH]), message=error.message)
+    page = replace(_admin_page(request, people, search[:_MAX_SEARCH]), message=error.message)
     return render_page(request, "admin.html", page, status=422)
 
 
@@ -99,7 +126,7 @@ def reset_password(
     name = people.accounts.get(person_id).name
     notice = NewPasswordNotice(name=name, password=people.accounts.reset_password(person_id))
     # No redirect: the password is in this response, and nowhere else.
-    page = replace(_admin_page(people, search[:_MAX_SEARCH]), new_password=notice)
+    page = replace(_admin_page(request, people, search[:_MAX_SEARCH]), new_password=notice)
     return render_page(request, "admin.html", page)
 
 

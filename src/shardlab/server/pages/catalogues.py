@@ -24,7 +24,6 @@ from shardlab.server.jobs.queue import Job
 from shardlab.server.page_rendering import render_page
 from shardlab.server.pages.sign_in import TextField
 from shardlab.server.people.catalogues import (
-    MAX_CATALOGUES,
     CatalogueSummary,
     CatalogueVersion,
 )
@@ -41,10 +40,10 @@ class CataloguesPage:
     """The context of catalogues.html."""
 
     catalogues: tuple[CatalogueSummary, ...]
+    max_catalogues: int
     message: str = ""
     draft_title: str = ""  # of an upload that was refused
     title: str = "Catalogues"
-    max_catalogues: int = MAX_CATALOGUES
     max_problems: int = MAX_PROBLEMS
     max_megabytes: int = MAX_ARCHIVE_BYTES >> 20
 
@@ -109,7 +108,10 @@ def _jobs(request: Request) -> JobService:
 
 @router.get("/catalogues")
 def show_catalogues(request: Request, person: SignedIn, people: PeopleServices) -> Response:
-    page = CataloguesPage(catalogues=people.catalogues.list_own(person))
+    page = CataloguesPage(
+        catalogues=people.catalogues.list_own(person),
+        max_catalogues=people.catalogues.max_catalogues,
+    )
     return render_page(request, "catalogues.html", page)
 
 
@@ -125,6 +127,7 @@ async def create_catalogue(request: Request, person: SignedIn, people: PeopleSer
         except Refusal as error:
             page = CataloguesPage(
                 catalogues=people.catalogues.list_own(person),
+                max_catalogues=people.catalogues.max_catalogues,
                 message=error.message,
                 draft_title=title,
             )

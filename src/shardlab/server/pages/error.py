@@ -15,6 +15,7 @@ from starlette.responses import Response
 from shardlab.errors import LabError
 from shardlab.server.access import OwnPasswordRequired, SignInRequired
 from shardlab.server.field_messages import field_message
+from shardlab.server.operations.storage import StorageFull
 from shardlab.server.pages.error_response import error_response, is_part_request
 from shardlab.server.people.rate_limits import TooManyRequests
 from shardlab.server.people.refusals import NotThere, Refusal
@@ -32,6 +33,7 @@ def add_error_pages(app: FastAPI) -> None:
         OwnPasswordRequired: _show_own_password,
         TooManyRequests: _show_rate_limit,
         Refusal: _show_refusal,
+        StorageFull: _show_storage_full,
         NotThere: _show_not_there,
     }
     for kind, handler in handlers.items():
@@ -87,6 +89,10 @@ async def _show_own_password(request: Request, error: OwnPasswordRequired) -> Re
 async def _show_rate_limit(request: Request, error: TooManyRequests) -> Response:
     headers = {"retry-after": str(error.retry_after)}
     return error_response(request, 429, error.message, headers=headers)
+
+
+async def _show_storage_full(request: Request, error: StorageFull) -> Response:
+    return error_response(request, 507, error.message)
 
 
 async def _show_refusal(request: Request, error: Refusal) -> Response:

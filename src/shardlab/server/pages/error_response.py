@@ -30,6 +30,7 @@ _FIXES = {
     429: "Nothing was changed. The same request works after the wait.",
     500: "Try once more. If it fails again, tell whoever runs this server.",
     503: "Nothing was changed. Wait a minute, then try again.",
+    507: "Nothing was changed. Tell whoever runs this server.",
 }
 
 

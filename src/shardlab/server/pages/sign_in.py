@@ -81,6 +81,7 @@ def sign_in(
     try:
         person = people.accounts.sign_in(name, password, address=client_address(request))
     except (Refusal, TooManyRequests) as error:
+        request.app.state.metrics.sign_in_failures.add("password")
         page = SignInPage(
             next_path=next_path,
             passkey_obstacle=passkey_obstacle(request),

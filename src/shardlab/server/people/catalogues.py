@@ -25,12 +25,12 @@ from shardlab.server.database.people_tables import (
     PersonRow,
     SubmissionRow,
 )
+from shardlab.server.operations.quotas import PersonQuotas
 from shardlab.server.people.classes import clean_title
 from shardlab.server.people.refusals import NotThere, Refusal
 from shardlab.server.person import Person
 from shardlab.server.uploaded_catalogue import UploadedCatalogues, check_archive
 
-MAX_CATALOGUES = 20  # of one teacher
 MAX_VERSIONS = 30  # of one catalogue; those that submissions need are never removed
 MAX_CLASS_CATALOGUES = 5
 
@@ -115,12 +115,18 @@ class Catalogues:
     """Reads and changes catalogues. Who may do what is decided by the access table, not here."""
 
     def __init__(
-        self, database: Database, data_folder: Path, clock: Callable[[], float] = time.time
+        self,
+        database: Database,
+        data_folder: Path,
+        clock: Callable[[], float] = time.time,
+        *,
+        max_catalogues: int = PersonQuotas.catalogues,
     ) -> None:
         self._database = database
         self._data_folder = data_folder
         self._uploads = UploadedCatalogues(data_folder)
         self._clock = clock
+        self.max_catalogues = max_catalogues
 
     # --------------------------------------------------------------------------------- uploads
 
@@ -134,8 +140,9 @@ class Catalogues:
                 .select_from(CatalogueRow)
                 .where(CatalogueRow.person == teacher.id)
             )
-            if session.execute(query).scalar_one() >= MAX_CATALOGUES:
-                raise Refusal(f"A teacher has at most {MAX_CATALOGUES} catalogues.", field="title")
+            if session.execute(query).scalar_one() >= self.max_catalogues:
+                message = f"A teacher has at most {self.max_catalogues} catalogues."
+                raise Refusal(message, field="title")
             row = CatalogueRow(person=teacher.id, title=title, created=self._clock())
             session.add(row)
             session.flush()

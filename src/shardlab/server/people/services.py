@@ -131,14 +131,16 @@ def open_people(
     # Here: it loads fido2 and cryptography, and local mode needs neither.
     from shardlab.server.people.passkeys import Passkeys
 
-    limits = RateLimits(database)
+    limits = RateLimits(database, quotas=settings.limits.person)
     return People(
         accounts=Accounts(database, limits, hashing or PasswordHashing()),
         sessions=Sessions(database),
         api_tokens=ApiTokens(database),
         passkeys=Passkeys(database, limits, settings.secret.encode()),
         classes=Classes(database, settings.secret.encode()),
-        catalogues=Catalogues(database, settings.data_folder),
+        catalogues=Catalogues(
+            database, settings.data_folder, max_catalogues=settings.limits.person.catalogues
+        ),
         limits=limits,
         data=PersonData(database),
         database=database,
