@@ -63,17 +63,17 @@ def test_a_worker_is_alive_while_its_heartbeat_is_young(database):
 def test_a_worker_of_another_release_is_refused_with_what_differs(
     tmp_path, change, message, postgresql_url
 ):
-    from shardlab.server.jobs.standalone_worker import _check_release
+    from shardlab.server.jobs.standalone_worker import check_release
 
     database = open_database(tmp_path, postgresql_url)
     registry = WorkerRegistry(database)
     with pytest.raises(WorkerMismatch, match="No server has used this database"):
-        _check_release(registry, this_release())
+        check_release(registry, this_release())
     registry.expect(this_release())
-    _check_release(registry, this_release())
+    check_release(registry, this_release())
     registry.expect(replace(this_release(), **change))
     with pytest.raises(WorkerMismatch, match=message) as caught:
-        _check_release(registry, this_release())
+        check_release(registry, this_release())
     assert "pip install" in caught.value.fix
     database.close()
 

@@ -57,13 +57,14 @@ def run_standalone_worker(options: StandaloneOptions) -> None:
     database = open_database(options.data_folder, options.database_url)
     try:
         release = this_release(options.catalogue)
-        _check_release(WorkerRegistry(database), release)
+        check_release(WorkerRegistry(database), release)
         _run(options, database, release)
     finally:
         database.close()
 
 
-def _check_release(registry: WorkerRegistry, release: Release) -> None:
+def check_release(registry: WorkerRegistry, release: Release) -> None:
+    """Raise `WorkerMismatch` unless the web processes expect this release."""
     expected = registry.expected_release()
     if expected is None:
         raise WorkerMismatch(
@@ -151,7 +152,7 @@ class _ReleaseFollower:
         while self.error is None:
             threading.Event().wait(_RELEASE_CHECK_SECONDS)
             try:
-                _check_release(self._registry, self._release)
+                check_release(self._registry, self._release)
             except WorkerMismatch as error:
                 self.error = error
                 self._worker.drain()
