@@ -12,6 +12,7 @@ import queue
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
@@ -251,7 +252,12 @@ class _Collector:
 
     def watch(self) -> None:
         self._peers = [_Peer(number=number) for number in range(self._store.n_processes)]
-        self._records.put(self._collect())
+        try:
+            self._records.put(self._collect())
+        except Exception:
+            # The main thread may be blocked in a collective, and would never see it.
+            traceback.print_exc()
+            os._exit(1)
 
     def _collect(self) -> list[ProcessRecord]:
         start, settle_until = time.monotonic(), 0.0
@@ -305,10 +311,10 @@ class _Collector:
             fix="look for a loop that does not end, or allow more time (--time-limit 600).",
         )
 
-    def _stop(self, error: LabError, traceback: str = "") -> NoReturn:
+    def _stop(self, error: LabError, program_traceback: str = "") -> NoReturn:
         """Print the diagnosis and end all processes; the store goes with this one."""
-        if traceback:
-            sys.stderr.write(traceback + "\n")
+        if program_traceback:
+            sys.stderr.write(program_traceback + "\n")
         sys.stderr.write(f"{error}\n")
         sys.stderr.flush()
         self._store.set(_STOP_KEY, error.code)
