@@ -126,9 +126,9 @@ def test_the_step_in_which_the_time_limit_was_reached_is_named(monkeypatch):
 
 def test_paths_below_the_current_folder_become_relative(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert worker_client._shorten_paths(f'"{tmp_path}/a.py"') == '"a.py"'
+    assert worker_client.shorten_paths(f'"{tmp_path}/a.py"') == '"a.py"'
     monkeypatch.chdir("/")
-    assert worker_client._shorten_paths('"/usr/a.py"') == '"/usr/a.py"'
+    assert worker_client.shorten_paths('"/usr/a.py"') == '"/usr/a.py"'
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_an_output_takes_a_file_in_every_command(flag):
 
 def test_json_is_in_every_command_that_prints_a_record():
     assert set(options_called("--json")) == {
-        *("layout", "plan", "advise", "reshard", "trace", "autoshard", "check"),
+        *("layout", "plan", "advise", "reshard", "trace", "autoshard", "check", "launch"),
         *("practice list", "practice history", "practice run", "practice submit"),
         *("catalogue check", "catalogue mutants"),
     }

@@ -114,7 +114,7 @@ _HELP = f"""Run a program on real processes, and report what every device comput
     "--time-limit",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Stop the program after this time, with exit code 124.  [default: none]",
+    help="Stop the program after this time, with exit code 124.",
 )
 @click.option(
     "--coordinator",

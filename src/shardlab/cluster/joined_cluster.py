@@ -12,6 +12,7 @@ import queue
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
@@ -62,6 +63,7 @@ def launch_here(request: LaunchRequest) -> LaunchResult | None:
             return None
         parts = collector.wait()
         store.set(_STOP_KEY, _DONE)
+        store.stop()
         _shut_down()
     return report_on(request, parts)
 
@@ -119,6 +121,7 @@ def _shut_down() -> None:
 def _wait_for_stop(store: _Store) -> None:
     while store.get(_STOP_KEY) != _DONE:
         time.sleep(_POLL_SECONDS)
+    store.stop()
     _shut_down()
 
 
@@ -131,6 +134,8 @@ class _Store:
         self.n_processes = 1
         self.failed_to_connect: ProcessFailure | None = None
         self.watch: Callable[[], None] = lambda: None  # of process 0
+        self._watcher: threading.Thread | None = None
+        self._stopped = threading.Event()
 
     def send(self, message: Message) -> None:
         if isinstance(message, Arrival):
@@ -145,7 +150,8 @@ class _Store:
         elif isinstance(message, Arrival):
             self.set(self._key("arrival"), text)
             watch = self._end_when_stopped if self.process else self.watch
-            threading.Thread(target=watch, daemon=True).start()
+            self._watcher = threading.Thread(target=watch, daemon=True)
+            self._watcher.start()
         elif isinstance(message, KnownCollectives):
             if self.process == 0:
                 self.set(f"{_KEYS}collectives/{message.program}", text)
@@ -154,6 +160,12 @@ class _Store:
             for number, start in enumerate(chunks):
                 self.set(self._key(f"end.{number}"), text[start : start + _CHUNK_CHARACTERS])
             self.set(self._key("end"), str(len(chunks)))
+
+    def stop(self) -> None:
+        """Wait for the thread that uses the store; the interpreter must not exit while it does."""
+        self._stopped.set()
+        if self._watcher is not None:
+            self._watcher.join()
 
     def set(self, key: str, text: str) -> None:
         self._client.key_value_set(key, text, allow_overwrite=True)
@@ -195,8 +207,7 @@ class _Store:
 
     def _end_when_stopped(self) -> None:
         """In every process but 0: end when process 0 has found a hang or a failure."""
-        while True:
-            time.sleep(_POLL_SECONDS)
+        while not self._stopped.wait(_POLL_SECONDS):
             if self.get(_STOP_KEY) not in ("", _DONE):
                 os._exit(1)
 
@@ -251,7 +262,12 @@ class _Collector:
 
     def watch(self) -> None:
         self._peers = [_Peer(number=number) for number in range(self._store.n_processes)]
-        self._records.put(self._collect())
+        try:
+            self._records.put(self._collect())
+        except Exception:
+            # The main thread may be blocked in a collective, and would never see it.
+            traceback.print_exc()
+            os._exit(1)
 
     def _collect(self) -> list[ProcessRecord]:
         start, settle_until = time.monotonic(), 0.0
@@ -305,10 +321,10 @@ class _Collector:
             fix="look for a loop that does not end, or allow more time (--time-limit 600).",
         )
 
-    def _stop(self, error: LabError, traceback: str = "") -> NoReturn:
+    def _stop(self, error: LabError, program_traceback: str = "") -> NoReturn:
         """Print the diagnosis and end all processes; the store goes with this one."""
-        if traceback:
-            sys.stderr.write(traceback + "\n")
+        if program_traceback:
+            sys.stderr.write(program_traceback + "\n")
         sys.stderr.write(f"{error}\n")
         sys.stderr.flush()
         self._store.set(_STOP_KEY, error.code)

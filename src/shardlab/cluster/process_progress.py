@@ -27,12 +27,22 @@ class ProcessProgress:
         self._n_executed = 0
         self._active_at = time.monotonic()
         self._sent_at = 0.0
+        self._stopped = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._thread = threading.main_thread().ident
         # Prefixes of files whose lines are not the user's.
         self.hidden_paths: tuple[str, ...] = ("<frozen ", "<string>", sys.prefix, sys.base_prefix)
 
     def start(self) -> None:
-        threading.Thread(target=self._watch, daemon=True).start()
+        self._watcher.start()
+
+    def stop(self) -> None:
+        """Send no more, and wait for the thread.
+
+        The interpreter must not exit while it is in jaxlib: that aborts the process.
+        """
+        self._stopped.set()
+        self._watcher.join()
 
     def enter(self, phase: Phase, program: str = "") -> None:
         with self._lock:
@@ -72,8 +82,7 @@ class ProcessProgress:
     def _watch(self) -> None:
         own_thread = threading.get_native_id()
         before = sample_activity(without_thread=own_thread)
-        while True:
-            time.sleep(_SAMPLE_SECONDS)
+        while not self._stopped.wait(_SAMPLE_SECONDS):
             after = sample_activity(without_thread=own_thread)
             # In an execution the main thread wakes up now and then, only to wait again.
             if is_active(before, after, with_waits=self._phase not in ("executing", "connecting")):

@@ -63,6 +63,8 @@ def run_process(job: LaunchJob, send: Send) -> None:
         send(_describe_failure(error, job, progress))
     else:
         send(record)
+    finally:
+        progress.stop()
 
 
 def _run_program(job: LaunchJob, progress: ProcessProgress, send: Send) -> Any:

@@ -28,6 +28,9 @@ from shardlab.collectives.call import CollectiveCall
 
 # The launcher decides when to give up, with more evidence than JAX has.
 _NO_LIMIT_SECONDS = 10**6
+# Under a cluster manager it is the only sign that the host of process 0 has gone; a process that
+# gets no processor for JAX's 100 s is not dead.
+_CLUSTER_HEARTBEAT_SECONDS = 600
 
 
 def hidden_paths() -> tuple[str, ...]:
@@ -51,7 +54,7 @@ def connect(job: LaunchJob) -> None:
         jax.config.update("jax_num_cpu_devices", job.devices_per_process)
     if job.coordinator is None:
         # A cluster manager kills what it started; this limit only ends a job that never completes.
-        jax.distributed.initialize()
+        jax.distributed.initialize(heartbeat_timeout_seconds=_CLUSTER_HEARTBEAT_SECONDS)
     else:
         port = job.coordinator.rpartition(":")[2]
         jax.distributed.initialize(
