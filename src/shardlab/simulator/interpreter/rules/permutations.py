@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -84,7 +85,7 @@ def _source_devices(perm: Any, n_devices: int) -> np.ndarray[Any, np.dtype[np.in
     pairs = [(int(s) % n_devices, int(d) % n_devices) for s, d in perm]
     sides = {"sources": [s for s, _ in pairs], "destinations": [d for _, d in pairs]}
     for side, devices in sides.items():
-        duplicates = sorted({d for d in devices if devices.count(d) > 1})
+        duplicates = sorted(d for d, count in Counter(devices).items() if count > 1)
         if duplicates:
             raise DuplicatePermutation(
                 f"ppermute sources and destinations must be unique, got {tuple(perm)}.",
