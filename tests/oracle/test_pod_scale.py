@@ -87,6 +87,15 @@ def test_a_shift_along_one_axis_moves_each_value_to_its_neighbor():
         assert moved[device] == row * COLUMNS + (column - 3) % COLUMNS
 
 
+def test_a_ring_over_all_65_536_devices_moves_each_value_to_the_next():
+    def body(x):
+        return lax.ppermute(x, ("data", "model"), [(i, (i + 1) % N) for i in range(N)])
+
+    moved = run_on_pod(body, jnp.arange(N), in_specs=BOTH, out_specs=BOTH)
+    for device in SAMPLE:
+        assert moved[device] == (device - 1) % N
+
+
 def test_positions_and_gathers_are_those_of_the_device():
     def body(x):
         index = lax.axis_index("data") * lax.axis_size("model") + lax.axis_index("model")

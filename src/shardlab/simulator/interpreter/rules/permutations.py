@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,8 @@ from shardlab.simulator.interpreter.stacked_array import (
     merge_to_front,
     split_from_front,
 )
+
+_MAX_PAIRS_IN_ERROR = 64
 
 
 def ppermute(
@@ -77,17 +80,17 @@ def _source_devices(perm: Any, n_devices: int) -> np.ndarray[Any, np.dtype[np.in
         raise PermutationRange(
             f"ppermute index out of range: it names device {out_of_range[0]}, but this mesh has "
             f"{n_devices} devices along its axes, numbered from 0.",
-            where=f"the pairs {tuple(perm)}",
+            where=f"the pairs {_pairs_text(perm)}",
             fix="take the number of devices from jax.lax.axis_size, such as "
             "[(i, (i + 1) % n) for i in range(n)].",
         )
     pairs = [(int(s) % n_devices, int(d) % n_devices) for s, d in perm]
     sides = {"sources": [s for s, _ in pairs], "destinations": [d for _, d in pairs]}
     for side, devices in sides.items():
-        duplicates = sorted({d for d in devices if devices.count(d) > 1})
+        duplicates = sorted(d for d, count in Counter(devices).items() if count > 1)
         if duplicates:
             raise DuplicatePermutation(
-                f"ppermute sources and destinations must be unique, got {tuple(perm)}.",
+                f"ppermute sources and destinations must be unique, got {_pairs_text(perm)}.",
                 where=f"device {duplicates[0]} is among the {side} twice",
                 fix="give each device at most one source and one destination; "
                 "to send one value to many devices use all_gather or pbroadcast.",
@@ -96,6 +99,14 @@ def _source_devices(perm: Any, n_devices: int) -> np.ndarray[Any, np.dtype[np.in
     for s, d in pairs:
         source[d] = s
     return source
+
+
+def _pairs_text(perm: Any) -> str:
+    """Return the pairs as text; of many only the first ones."""
+    pairs = tuple(perm)
+    if len(pairs) <= _MAX_PAIRS_IN_ERROR:
+        return f"{pairs}"
+    return f"({', '.join(map(str, pairs[:8]))}, ...), {len(pairs):,} pairs"
 
 
 def pbroadcast(
