@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from autoshard_programs import array, layers_args, layers_step, mlp_args, mlp_step
+from autoshard_programs import array, layers_args, layers_step, mlp_args, mlp_loss, mlp_step
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -21,6 +21,7 @@ from shardlab.autoshard.answer_text import answer_text
 from shardlab.autoshard.arguments import find_state, group_leaves, read_leaves
 from shardlab.autoshard.evaluation import Evaluator, replicate_all
 from shardlab.autoshard.paste_text import rules_of
+from shardlab.autoshard.starts import make_starts
 from shardlab.autoshard.step_cost import StepCoster
 from shardlab.errors import CannotAutoshard
 from shardlab.hardware.chips import parse_hardware
@@ -183,6 +184,20 @@ def test_numbered_layers_and_optimizer_states_are_one_group():
         "x",
     }
     assert len(groups["state['params'][*]['up']"].leaves) == 6
+
+
+def test_the_first_argument_of_an_inference_step_counts_as_parameters():
+    args = mlp_args(batch=128, width=1024, hidden=3072)
+    leaves = read_leaves(argument_names(mlp_loss, args), frozenset(), ["model"])
+    groups = group_leaves(leaves)
+    assert not any(group.is_state for group in groups)
+    starts = dict(make_starts(groups, (("model", 8),)))
+    by_name = dict(zip((group.name for group in groups), starts["Megatron"], strict=True))
+    assert by_name["params['up']"] == ((), ("model",))
+    assert by_name["params['down']"] == (("model",), ())
+    fsdp = dict(zip(by_name, starts["FSDP"], strict=True))
+    assert all(("model",) in axes for axes in fsdp.values())
+    assert starts["data parallel"] == (((), ()), ((), ()), (("model",), ()))
 
 
 def test_only_arguments_that_come_back_are_state():

@@ -88,6 +88,79 @@ FIXED = {
 }
 
 
+# The other families of edits, of which the tests above need no part.
+FURTHER_FIXED = {
+    "a gradient counted n times": (
+        "def step(w, x):\n"
+        "    @jax.shard_map(in_specs=(P(), P('data')), out_specs=P(), check_vma=False)\n"
+        "    def gradient(w, x):\n"
+        "        return lax.psum(jax.grad(lambda w: ((x * w) ** 2).mean())(w), 'data')\n"
+        "    return w - 0.1 * gradient(w, x)\n",
+        ("f32[5]", "f32[24,5]"),
+        "data=4",
+        "pmean",
+    ),
+    "a sum over the wrong mesh axis": (
+        "@jax.shard_map(in_specs=P('data'), out_specs=P(), check_vma=False)\n"
+        "def step(x):\n"
+        "    return lax.psum((x**2).sum(), 'model')\n",
+        ("f32[24]",),
+        "data=4,model=2",
+        '"data"',
+    ),
+    "an error that check_vma=False hides": (
+        "@jax.shard_map(in_specs=P('data'), out_specs=P(), check_vma=False)\n"
+        "def step(x):\n"
+        "    return jnp.tanh((x**2).sum())\n",
+        ("f32[24]",),
+        "data=4",
+        "lax.psum(",
+    ),
+    "a carry that varies only after the first iteration": (
+        "@jax.shard_map(in_specs=P('data'), out_specs=P())\n"
+        "def step(x):\n"
+        "    def add(total, row):\n"
+        "        return total + row, None\n"
+        "    total, _ = lax.scan(add, jnp.zeros(3), x)\n"
+        "    return lax.psum(total, 'data')\n",
+        ("f32[24,3]",),
+        "data=4",
+        "lax.pcast(",
+    ),
+    "a gather of which only the own shard is used": (
+        "@jax.shard_map(in_specs=P('data'), out_specs=P('data'))\n"
+        "def step(x):\n"
+        "    full = lax.all_gather(x * 2, 'data', tiled=True)\n"
+        "    n = x.shape[0]\n"
+        "    return lax.dynamic_slice_in_dim(full, lax.axis_index('data') * n, n)\n",
+        ("f32[24,5]",),
+        "data=4",
+        "+",
+    ),
+    "a collective in a loop whose operand does not change": (
+        "@jax.shard_map(in_specs=(P(), P('data')), out_specs=P('data'))\n"
+        "def step(w, x):\n"
+        "    def body(i, y):\n"
+        "        mean = lax.pmean(x.mean(), 'data')\n"
+        "        return y - 0.1 * mean\n"
+        "    return lax.fori_loop(0, 3, body, x * w)\n",
+        ("f32[5]", "f32[24,5]"),
+        "data=4",
+        "+mean = lax.pmean(x.mean(), 'data')",
+    ),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", FURTHER_FIXED)
+def test_a_program_of_another_family_is_fixed(tmp_path, name):
+    body, args, mesh, added = FURTHER_FIXED[name]
+    found, _ = search(tmp_path, body, mesh, *args)
+    assert found.fixes, found
+    new_lines = [line for line in changed_lines(found.fixes[0]) if line[0] == "+"]
+    assert any(added in line for line in new_lines), new_lines
+
+
 @pytest.mark.parametrize("name", FIXED)
 def test_a_program_is_fixed(tmp_path, name):
     body, args, lines = FIXED[name]

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import prod
 
 from shardlab.autoshard.arguments import Group
@@ -26,11 +27,13 @@ from shardlab.autoshard.spec_choices import DimAxes, MeshSizes, divides, replica
 
 _MIN_DIMS = 2  # scales and biases stay replicated
 _MIN_BYTES = 2**16
+_MIN_PARAMETERS = 2
 
 
 def make_starts(groups: Sequence[Group], mesh: MeshSizes) -> Iterator[tuple[str, Assignment]]:
     """Yield names and assignments of the shardings that this mesh allows."""
     axes = tuple(name for name, size in mesh if size > 1)
+    groups = _mark_parameters(groups)
     yield "replicated", replicate_all(groups)
     if not axes:
         return
@@ -44,6 +47,30 @@ def make_starts(groups: Sequence[Group], mesh: MeshSizes) -> Iterator[tuple[str,
     megatron = _with_megatron(_assign(groups, mesh, data, ()), groups, mesh, model)
     yield "Megatron", megatron
     yield "FSDP+Megatron", _with_fsdp(megatron, groups, mesh, data)
+
+
+def _mark_parameters(groups: Sequence[Group]) -> Sequence[Group]:
+    """Return the groups with the parameters of an inference step or a loss as state.
+
+    Where nothing comes back as state, the first argument counts as parameters if it has several
+    arrays and is not the only argument.
+    """
+    arguments = [group for group in groups if group.point is None]
+    roots = [_argument_of(group) for group in arguments]
+    is_single = roots.count(roots[0]) < _MIN_PARAMETERS if roots else True
+    if is_single or len(set(roots)) == 1 or any(group.is_state for group in arguments):
+        return groups
+    return [
+        replace(group, is_state=True)
+        if group.point is None and _argument_of(group) == roots[0]
+        else group
+        for group in groups
+    ]
+
+
+def _argument_of(group: Group) -> str:
+    """Return the name of the argument that an array belongs to: params of params['up']."""
+    return re.split(r"[\[.]", group.name, maxsplit=1)[0]
 
 
 def _assign(
