@@ -18,14 +18,13 @@ import logging
 import secrets
 from typing import Any
 
-from sqlalchemy.exc import InterfaceError, InternalError, OperationalError, TimeoutError
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shardlab.server.database.engine import first_line
 from shardlab.server.identity import Identify, Identity, read_cookie
 from shardlab.server.operations.monitor_access import MONITORING_PATHS
 from shardlab.server.pages.error_response import error_response
@@ -89,9 +88,27 @@ def csrf_token(secret: bytes, browser: str, session_token: str = "") -> str:
     return hmac.new(secret, message, hashlib.sha256).hexdigest()
 
 
-# The connection was refused or ended, a lock or a connection was waited for in vain.
-_DATABASE_ERRORS = (OperationalError, InternalError, InterfaceError, TimeoutError)
 _NO_DATABASE = "The database does not answer. Try again in a moment."
+
+
+def _log_failure(error: Exception, scope: Scope) -> None:
+    # The route and not the path, which can have a secret: the link to a class.
+    request = f"{scope['method']} {scope['state'].get('route', 'no route')}"
+    # Imported here: the first pages are served before SQLAlchemy is loaded.
+    from shardlab.server.database.database_errors import first_line, is_passing_error
+
+    if is_passing_error(error):
+        _LOG.error("%s: %s", request, first_line(error))
+    else:
+        _LOG.error("error in %s", request, exc_info=error)
+
+
+def _failure_response(request: Request, error: Exception) -> Response:
+    from shardlab.server.database.database_errors import is_passing_error
+
+    if is_passing_error(error):
+        return error_response(request, 503, _NO_DATABASE, headers={"retry-after": "5"})
+    return error_response(request, 500, "Something failed in shardlab itself. It is in the log.")
 
 
 class RequestGuard:
@@ -152,24 +169,13 @@ class RequestGuard:
             await response(scope, receive, send_with_headers)
         except ClientDisconnect:
             return
-        except _DATABASE_ERRORS as error:  # it restarts, or is out of reach
-            _LOG.error("%s %s: %s", scope["method"], scope["path"], first_line(error))
-            if has_started:
-                raise
-            response = error_response(
-                Request(scope), 503, _NO_DATABASE, headers={"retry-after": "5"}
-            )
-            await response(scope, receive, send_with_headers)
         except Exception as error:
             # Starlette's own handler for these is outside of this middleware: its response would
             # have no security headers.
-            # The route and not the path, which can have a secret: the link to a class.
-            route = state.get("route", "no route")
-            _LOG.error("error in %s %s", scope["method"], route, exc_info=error)
+            _log_failure(error, scope)
             if has_started:
                 raise
-            message = "Something failed in shardlab itself. It is in the log."
-            response = error_response(Request(scope), 500, message)
+            response = _failure_response(Request(scope), error)
             await response(scope, receive, send_with_headers)
 
     def _add_headers(self, response: MutableHeaders, nonce: str, new_browser: str) -> None:

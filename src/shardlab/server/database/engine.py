@@ -16,6 +16,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.orm import Session
 
 from shardlab.errors import DatabaseUnusable
+from shardlab.server.database.database_errors import first_line
 from shardlab.server.database.database_file import (
     DATABASE_FILE,
     create_database_file,
@@ -177,12 +178,6 @@ def _open_postgresql(url: str) -> Database:
             "check the address.",
         ) from error
     return Database(engine)
-
-
-def first_line(error: BaseException) -> str:
-    """Return what an error of the database says, for a line of the log."""
-    lines = str(getattr(error, "orig", error)).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def _configure_sqlite(engine: Engine) -> None:

@@ -81,6 +81,7 @@ def open_postgresql(address: URL) -> Engine:
         # After a restart of the database the first use of each connection would fail.
         pool_pre_ping=True,
         isolation_level="REPEATABLE READ",
+        hide_parameters=True,  # the values of a statement are in no message and no log
     )
     _replace_null_characters(engine)
     return engine

@@ -13,7 +13,8 @@ from types import FrameType
 import click
 
 from shardlab.errors import InvalidServerOption, WorkerMismatch
-from shardlab.server.database.engine import Database, first_line, open_database
+from shardlab.server.database.database_errors import first_line
+from shardlab.server.database.engine import Database, open_database
 from shardlab.server.jobs.worker import Worker
 from shardlab.server.jobs.worker_messages import WorkerEvent, WorkerOptions
 from shardlab.server.jobs.worker_registry import WorkerRegistry, new_worker_name

@@ -27,7 +27,8 @@ from shardlab.errors import LabError
 from shardlab.judge.worker_pool import open_reference_pool, open_worker_pool
 from shardlab.sandbox.process import ProcessEnded, SandboxPool
 from shardlab.server.confined.lab_pool import StagedPool, open_lab_pool
-from shardlab.server.database.engine import Database, first_line, open_database
+from shardlab.server.database.database_errors import first_line
+from shardlab.server.database.engine import Database, open_database
 from shardlab.server.jobs.job_changes import JOB_CHANNEL, QUEUE_CHANNEL, ChangeListener
 from shardlab.server.jobs.job_dispatch import LEASE_SECONDS
 from shardlab.server.jobs.job_kinds import JobContext, run_job
