@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -28,7 +29,9 @@ def test_tests_that_share_a_fixture_of_their_module_run_in_one_process(tmp_path)
     shutil.copy(CONFTEST, tmp_path)
     (tmp_path / "test_sample.py").write_text(SAMPLE)
     options = ["-q", "-n", "2", "--dist", "loadgroup", "-p", "no:cacheprovider"]
-    subprocess.run([sys.executable, "-m", "pytest", *options], cwd=tmp_path, check=True)
+    environment = {**os.environ, "PYTHONPATH": str(CONFTEST.parent)}  # helpers of the conftest
+    command = [sys.executable, "-m", "pytest", *options]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True)
     pids = (tmp_path / "pids.txt").read_text().split()
     assert len(pids) == 12
     assert len(set(pids)) == 1
