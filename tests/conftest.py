@@ -32,6 +32,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(item.nodeid.split("::")[0]))
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name a long byte string by its argument: pytest-xdist wants equal names in every process.
+
+    A zip file has the time at which it was made.
+    """
+    return argname if isinstance(val, bytes) and len(val) > 40 else None
+
+
 @pytest.fixture(scope="session")
 def postgresql_cluster():
     """Yield a PostgreSQL server; without one the test is skipped, or fails with `CI` set."""
