@@ -81,6 +81,11 @@ def test_an_interrupted_command_ends_with_130(monkeypatch, name):
     monkeypatch.setattr(COMMANDS[name], "callback", interrupt)
     arguments = {"layout": ["8", "--mesh", "x=2"], "completion": ["bash"]}
     arguments |= {"plan": ["m"], "advise": ["m", "--devices", "8"], "learn": []}
-    arguments |= {"serve": [], "reshard": ["m", "--mesh", "x=2", "--to-mesh", "x=4"]}
+    arguments |= {
+        "serve": [],
+        "worker": [],
+        "rejudge": [],
+        "reshard": ["m", "--mesh", "x=2", "--to-mesh", "x=4"],
+    }
     done = CliRunner().invoke(main, [name, *arguments.get(name, ["a.py"])], prog_name="shardlab")
     assert (done.exit_code, done.stdout, done.stderr) == (130, "", "interrupted\n")

@@ -93,13 +93,13 @@ def results_of(folder, processes):
     return [json.loads(file.read_text()) for file in files]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def results(request, tmp_path_factory):
     """What the hosts returned in real processes and on virtual hosts, for the selected tests."""
     selected = {
         item.callspec.params.get("name")
         for item in request.session.items
-        if getattr(item, "callspec", None)
+        if item.path == Path(__file__) and getattr(item, "callspec", None)
     }
     names = [name for name in host_programs.PROGRAMS if name in selected]
     real, virtual = tmp_path_factory.mktemp("real"), tmp_path_factory.mktemp("virtual")
