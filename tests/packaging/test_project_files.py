@@ -103,7 +103,7 @@ def test_a_decision_is_short_and_has_three_parts(path):
     text = path.read_text("utf-8")
     parts = re.findall(r"^\*\*(\w+)\.\*\* ", text, re.MULTILINE)
     assert parts == ["Context", "Decision", "Consequences"]
-    assert len(text.splitlines()) <= 12
+    assert len(text.splitlines()) <= 30  # some have a table of what was measured
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,7 @@ class LabServer:
         page = self.client.get("/")
         token = re.search(r'csrf-token" content="(\w+)"', page.text)[1]
         self.client.headers["x-csrf-token"] = token
+        self.health()  # is answered once the complete application is loaded, behind the first page
 
     def __enter__(self):
         return self

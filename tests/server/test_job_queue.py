@@ -8,6 +8,7 @@ import itertools
 import tempfile
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -557,7 +558,9 @@ def test_news_of_a_job_reach_those_who_watch_it_in_another_process(
                 await asyncio.to_thread(worker.finish, claim, DONE)
         return states
 
-    states = asyncio.run(asyncio.wait_for(watch(), 120.0))
+    # In a thread: Playwright's event loop runs in the main thread once a browser test had it.
+    with ThreadPoolExecutor(1) as threads:
+        states = threads.submit(lambda: asyncio.run(asyncio.wait_for(watch(), 120.0))).result()
     assert list(dict.fromkeys(states)) == ["queued", "running", "done"]
     jobs.stop()
     for opened in (database, others):

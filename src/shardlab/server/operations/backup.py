@@ -167,7 +167,9 @@ def check_database(path: Path) -> None:
 
 def _describe(folder: Path, final_folder: Path, created: str) -> Backup:
     files = tuple(
-        BackupFile(name=name, n_bytes=(folder / name).stat().st_size, sha256=_digest(folder / name))
+        BackupFile(
+            name=name, n_bytes=(folder / name).stat().st_size, sha256=_file_digest(folder / name)
+        )
         for name in _DATABASES
         if (folder / name).is_file()
     )
@@ -188,7 +190,7 @@ def _revision(path: Path) -> str:
     return "" if row is None else str(row[0])
 
 
-def _digest(path: Path) -> str:
+def _file_digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -278,7 +280,7 @@ def read_backup(folder: Path) -> Backup:
         ) from None
     for file in backup.files:
         path = folder / file.name
-        if not path.is_file() or _digest(path) != file.sha256:
+        if not path.is_file() or _file_digest(path) != file.sha256:
             raise InvalidBackup(
                 f"{file.name} is missing or has changed since the backup was made.",
                 where=str(folder),
@@ -329,7 +331,7 @@ def restore_backup(folder: Path, data_folder: Path) -> Backup:
             for file in backup.files:
                 shutil.copyfile(folder / file.name, partial / file.name)
                 os.chmod(partial / file.name, 0o600)
-                if _digest(partial / file.name) != file.sha256:
+                if _file_digest(partial / file.name) != file.sha256:
                     raise OSError(5, "the copy differs from the backup")
             for file in backup.files:
                 (partial / file.name).rename(data_folder / file.name)
