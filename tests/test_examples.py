@@ -114,7 +114,10 @@ def test_nnx_shard_map_agrees_with_the_loop_over_slices(mesh):
     np.testing.assert_allclose(mapped, looped, rtol=1e-5, atol=1e-5)
 
 
-SCRIPTS = sorted(path for path in EXAMPLES.rglob("*.py") if path.name != "tour.py")
+HOST_SCRIPTS = {"hosts.py", "hosts_hang.py"}  # need several hosts
+SCRIPTS = sorted(
+    path for path in EXAMPLES.rglob("*.py") if path.name not in {"tour.py", *HOST_SCRIPTS}
+)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
@@ -123,6 +126,19 @@ def test_example_runs(script):
         [sys.executable, "-W", "error", str(script)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "returncode", "output"),
+    [("hosts.py", 0, "loss on the data of host 0"), ("hosts_hang.py", 1, "simulate.hosts_differ")],
+)
+def test_example_runs_on_virtual_hosts(script, returncode, output):
+    command = [sys.executable, "-m", "shardlab", "run", "--hosts", "2", "--devices", "4"]
+    done = subprocess.run(
+        [*command, str(EXAMPLES / script)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == returncode, done.stderr
+    assert output in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("script", sorted(EXAMPLES.rglob("*.py")), ids=lambda path: path.stem)

@@ -47,6 +47,7 @@ def peek(name: str, x: T) -> T:
     >>> _ = jax.jit(f)(jnp.arange(4.0))
     >>> [(p.coordinate, float(p.value)) for p in peeks("part")]
     [({'data': 0}, 1.0), ({'data': 1}, 5.0)]
+    >>> forget_peeks("part")
     """
 
     def record_value(value: Any) -> None:

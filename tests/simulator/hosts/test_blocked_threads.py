@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import queue
+import sys
 import threading
 import time
 
@@ -16,7 +17,8 @@ HANG_S = 60
 
 
 def is_blocked(thread):
-    ignored = {t.ident for t in threading.enumerate() if t is not thread}
+    # Also threads that `threading` does not know, such as those of pytest-xdist.
+    ignored = sys._current_frames().keys() - {thread.ident}
     return others_are_blocked(waiting=(), ignored=ignored)
 
 
