@@ -149,6 +149,7 @@ def scale(w, m):
     return w * 2 + m
 
 w = scale(w, init(w))
+scale(x, x)  # the same jit once more, on one device
 """
 )
 

@@ -56,7 +56,7 @@ def test_a_program_that_drops_its_sharded_argument_is_on_one_device_on_both_side
     )  # fmt: skip
     assert done.code == 0, done.stdout + done.stderr
     report = read_report(tmp_path)
-    assert [program.key for program in report.programs] == ["scale"]
+    assert [(program.key, program.n_calls) for program in report.programs] == [("scale", 1)]
     assert report.verification.n_outputs == 1
 
 
