@@ -84,7 +84,7 @@ def run_observed(
     observer = _Observer(log, progress, send)
     with observe_executions(observer), distributed_calls_ignored():
         run_target(job)
-    progress.enter("finished")
+    progress.finish()
     devices = jax.devices()
     local = jax.local_devices()
     return ProcessRecord(
