@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -114,6 +115,56 @@ def test_a_host_that_waits_for_one_that_has_ended_is_a_deadlock(run):
     assert "host 0: has ended with exit code 0" in done.stderr
 
 
+def test_hosts_that_wait_in_the_same_place_are_one_line(run):
+    done = run(
+        """
+        if host > 0:
+            multihost_utils.sync_global_devices("without host 0")
+        """,
+        *("--hosts", "4", "--devices", "4"),
+    )
+    assert done.returncode == 1
+    assert "where: hosts 1, 2 and 3: wait in jit(_identity_fn)" in done.stderr
+    assert done.stderr.count("sync_global_devices") == 1
+
+
+def test_ctrl_c_is_reported_once_and_not_by_each_host(tmp_path):
+    (tmp_path / "program.py").write_text(
+        "import time, jax\njax.distributed.initialize()\nprint('ready', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "shardlab", "run", "--hosts", "4", "program.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    for _ in range(4):
+        assert process.stdout.readline().endswith("ready\n")
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    _, errors = process.communicate(timeout=600)
+    assert (process.returncode, errors) == (130, "interrupted\n")
+
+
+def test_initialize_without_hosts_is_told_about_the_option(tmp_path):
+    (tmp_path / "program.py").write_text("import jax\njax.distributed.initialize()\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "shardlab", "run", "--devices", "4", "program.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "ValueError: coordinator_address should be defined." in done.stderr
+    assert "try: `shardlab run --hosts N`" in done.stderr
+
+
 def test_the_exit_code_is_that_of_the_host_that_failed(run):
     done = run(
         """
@@ -138,7 +189,7 @@ def test_replicas_that_differ_between_hosts_are_an_error(run):
     )
     assert done.returncode == 1
     assert "[simulate.hosts_differ] Argument 'scale' is replicated over the hosts" in done.stderr
-    assert "equal among hosts 0; hosts 1" in done.stderr
+    assert "; different on hosts 0 and 1" in done.stderr
 
 
 def test_initialize_with_another_number_of_processes_is_an_error(run):

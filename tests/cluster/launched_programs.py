@@ -132,3 +132,55 @@ for _ in range(3):
 print("loss", value)
 """
 )
+
+# A jit that does not use its sharded argument runs on one device of each process.
+DROPS_AN_ARGUMENT = (
+    _HEAD
+    + """
+sharding = jax.sharding.NamedSharding(mesh, P("data"))
+w = jax.device_put(x, sharding)
+
+@jax.jit
+def init(w):
+    return jnp.zeros_like(w)
+
+@jax.jit
+def scale(w, m):
+    return w * 2 + m
+
+w = scale(w, init(w))
+scale(x, x)  # the same jit once more, on one device
+"""
+)
+
+# Without collectives nothing waits for the process that leaves out a program.
+SKIPS_A_PROGRAM_WITHOUT_COLLECTIVES = (
+    _HEAD
+    + """
+w = jax.device_put(x, jax.sharding.NamedSharding(mesh, P("data")))
+
+@jax.jit
+def square(w):
+    return w ** 2
+
+@jax.jit
+def scale(w):
+    return w * 2
+
+for _ in range(2):
+    w = scale(w)
+    if rank == 0:
+        square(w)
+"""
+)
+
+PUTS_ON_ONE_PROCESS = (
+    _HEAD
+    + """
+import numpy as np
+if rank == 0:
+    jax.device_put(np.ones(4, np.float32), jax.sharding.NamedSharding(mesh, P("data")))
+else:
+    time.sleep(3600)
+"""
+)

@@ -116,3 +116,22 @@ def test_a_program_of_one_side_only_and_another_number_of_calls_are_differences(
         verification.differences[0].sentence == "ran on real processes, and not on the simulation"
     )
     assert kinds(program(ROWS, n_calls=2), program(ROWS)) == ["program"]
+
+
+def test_a_process_that_did_not_call_a_program_is_named_and_its_shards_are_not_missed():
+    real = replace(program(ROWS[:1]), processes=(0, 1), calls_by_process=(1, 0))
+    (difference,) = compare_runs([real], [program(ROWS)]).differences
+    assert difference.kind == "program"
+    assert difference.sentence == (
+        "process 1 never called it (calls: 1 on process 0, 0 on process 1)"
+    )
+
+
+def test_of_programs_called_unevenly_the_first_call_is_compared():
+    wrong = program([ROWS[0], [4.0, 9.0, 600.0]], n_calls=3)
+    real = replace(wrong, processes=(0, 1), calls_by_process=(3, 2))
+    differences = compare_runs([real], [program(ROWS, n_calls=3)]).differences
+    assert [difference.kind for difference in differences] == ["program", "values"]
+    assert differences[0].sentence == (
+        "not every process called it as often (calls: 3 on process 0, 2 on process 1)"
+    )

@@ -49,6 +49,35 @@ def test_a_script_on_two_processes_agrees_with_its_simulation(tmp_path):
     assert done.left_running() == []
 
 
+def test_a_program_that_drops_its_sharded_argument_is_on_one_device_on_both_sides(tmp_path):
+    done = launch(
+        tmp_path, "--on", "local:2", "--devices-per-process", "2", "--verify",
+        "--json", "report.json", "train.py", program=programs.DROPS_AN_ARGUMENT,
+    )  # fmt: skip
+    assert done.code == 0, done.stdout + done.stderr
+    report = read_report(tmp_path)
+    assert [(program.key, program.n_calls) for program in report.programs] == [("scale", 1)]
+    assert report.verification.n_outputs == 1
+
+
+def test_a_process_that_never_calls_a_program_is_named(tmp_path):
+    done = launch(
+        tmp_path, "--on", "local:2", "--verify", "train.py",
+        program=programs.SKIPS_A_PROGRAM_WITHOUT_COLLECTIVES,
+    )  # fmt: skip
+    sentence = "square: process 1 never called it (calls: 2 on process 0, 0 on process 1)"
+    assert done.code == 1
+    assert f"  program      {sentence}\n" in done.stdout
+    assert f"warning: {sentence}" in done.stdout
+    assert "differ in 1 place" in done.stdout
+
+
+@pytest.mark.long
+def test_a_process_that_waits_in_device_put_is_named_with_the_line_of_the_call(tmp_path):
+    done = launch(tmp_path, "--on", "local:2", *HANG, program=programs.PUTS_ON_ONE_PROCESS)
+    assert "Process 0 waits in 'jax.device_put', called at train.py:18 (<module>)" in done.error
+
+
 def test_a_skipped_collective_is_named_with_process_and_line(tmp_path):
     done = launch(tmp_path, "--on", "local:2", *HANG, program=programs.SKIPS_A_CALL)
     assert done.code == 1

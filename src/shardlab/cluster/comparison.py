@@ -76,6 +76,8 @@ def compare_runs(
         twin = by_key.get(program.key)
         if twin is None:
             continue
+        if program.is_called_unevenly:
+            differences.append(_uneven_calls(program))
         differences += _compare_outputs(program, twin)
         outputs += program.outputs
         if program.collectives is None or twin.collectives is None:
@@ -121,12 +123,20 @@ def _missing_programs(
             )
 
 
+def _uneven_calls(program: ProgramRecord) -> Difference:
+    return Difference(kind="program", subject=program.key, sentence=program.uneven_calls_text)
+
+
 # --------------------------------------------------------------------------------------- outputs
 
 
 def _compare_outputs(real: ProgramRecord, simulated: ProgramRecord) -> Iterator[Difference]:
     twins = {(output.name, output.call): output for output in simulated.outputs}
     for output in real.outputs:
+        # Each process records its first and its last call: with other numbers of calls only the
+        # first one has the shards of all.
+        if real.is_called_unevenly and (output.call > 0 or 0 in real.calls_by_process):
+            continue
         # With another number of calls the last calls are different ones, and that is reported.
         if (twin := twins.get((output.name, output.call))) is not None:
             yield from _compare_output(output, twin)

@@ -21,6 +21,9 @@ from shardlab.errors import (
     ProcessRaised,
 )
 
+# JAX sends a host value to all processes, to check that it is the same on each of them.
+DEVICE_PUT = "jax.device_put"
+
 Collectives = Mapping[str, tuple[KnownCollective, ...]]
 
 
@@ -119,6 +122,8 @@ def _not_reached(
     has_passed = [view for view in others if view.status.n_executed > number]
     conditional = [call for call in calls if call.is_conditional]
     call = _first(conditional if has_passed and conditional else calls)
+    if program == DEVICE_PUT:
+        call = "JAX's check that all processes put the same value"
     clauses = [f"{view.name} {view.position}" for view in others]
     line = waiting[0].status.line
     return CollectiveNotReached(

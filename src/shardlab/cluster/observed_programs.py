@@ -35,6 +35,7 @@ class ObservedProgram:
     mesh: Any
     n_devices: int
     device_ids: tuple[int, ...] = ()
+    processes: tuple[int, ...] = ()  # that have these devices
     hlo_text: Callable[[], str] | None = None
     compile_seconds: float | None = None
     call_seconds: list[float] = dataclasses.field(default_factory=list)
@@ -61,6 +62,7 @@ class ObservedProgram:
             compile_seconds=self.compile_seconds,
             call_seconds=tuple(self.call_seconds),
             outputs=(*self.first_outputs, *self.last_outputs),
+            processes=self.processes,
         )
 
 

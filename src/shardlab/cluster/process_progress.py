@@ -49,6 +49,11 @@ class ProcessProgress:
             self._phase, self._program = phase, program
             self._active_at = time.monotonic()
 
+    def finish(self) -> None:
+        """Send the last status, with all executions: others may still wait in one of them."""
+        self.enter("finished")
+        self._send_status()
+
     @contextlib.contextmanager
     def entered(self, phase: Phase, program: str) -> Iterator[None]:
         """Be in a phase within this block, and in the one before after it, unless it raises.

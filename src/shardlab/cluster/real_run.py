@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import jax
@@ -19,6 +21,7 @@ from shardlab._jax.executed_programs import (
     observe_executions,
 )
 from shardlab.cluster.cluster_size import check_cluster_size
+from shardlab.cluster.diagnosis import DEVICE_PUT
 from shardlab.cluster.messages import KnownCollective, KnownCollectives, LaunchJob, Message
 from shardlab.cluster.observed_programs import ObservedProgram, ProgramLog
 from shardlab.cluster.process_progress import ProcessProgress
@@ -31,6 +34,8 @@ _NO_LIMIT_SECONDS = 10**6
 # Under a cluster manager it is the only sign that the host of process 0 has gone; a process that
 # gets no processor for JAX's 100 s is not dead.
 _CLUSTER_HEARTBEAT_SECONDS = 600
+
+_DEVICE_PUT = inspect.unwrap(jax.device_put).__code__
 
 
 def hidden_paths() -> tuple[str, ...]:
@@ -79,7 +84,7 @@ def run_observed(
     observer = _Observer(log, progress, send)
     with observe_executions(observer), distributed_calls_ignored():
         run_target(job)
-    progress.enter("finished")
+    progress.finish()
     devices = jax.devices()
     local = jax.local_devices()
     return ProcessRecord(
@@ -133,6 +138,10 @@ class _Observer:
             return
         program.device_ids, program.hlo_text = executable.device_ids, executable.hlo_text
         program.n_devices = len(executable.device_ids)
+        ids = set(executable.device_ids)
+        program.processes = tuple(
+            sorted({device.process_index for device in jax.devices() if device.id in ids})
+        )
         program.compile_seconds = (program.compile_seconds or 0.0) + executable.compile_seconds
         if executable.is_on_several_processes:
             calls = tuple(map(_known_collective, program.collectives() or ()))
@@ -142,7 +151,7 @@ class _Observer:
         if len(executable.device_ids) < 2:
             return run()
         program = self._programs.get(executable)
-        name = program.key if program else executable.name
+        name = program.key if program else _name_of_jax_program(executable.name)
         start = time.perf_counter()
         # Waiting here costs the overlap of host and devices, and gives each execution a time and a
         # line of the program at which it blocks.
@@ -154,6 +163,16 @@ class _Observer:
         if program is not None:
             self._log.add_call(program, outs, seconds)
         return outs
+
+
+def _name_of_jax_program(name: str) -> str:
+    """Return the function of JAX that the program called, where its own jit says nothing."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is _DEVICE_PUT:
+            return DEVICE_PUT
+        frame = frame.f_back
+    return name
 
 
 def _known_collective(call: CollectiveCall) -> KnownCollective:

@@ -74,6 +74,24 @@ class ProgramRecord:
     compile_seconds: float | None = None
     call_seconds: tuple[float, ...] = ()
     outputs: tuple[OutputRecord, ...] = ()
+    # The processes that have devices of it, and how often each of them called it.
+    processes: tuple[int, ...] = ()
+    calls_by_process: tuple[int, ...] = ()
+
+    @property
+    def is_called_unevenly(self) -> bool:
+        """Whether some of its processes called it less often than others."""
+        return len(set(self.calls_by_process)) > 1
+
+    @property
+    def uneven_calls_text(self) -> str:
+        """Who did not call it: 'process 1 never called it (calls: 3 on process 0, ...)'."""
+        pairs = list(zip(self.processes, self.calls_by_process, strict=True))
+        absent = [str(process) for process, count in pairs if not count]
+        names = f"{', '.join(absent[:-1])} and {absent[-1]}" if absent[1:] else "".join(absent)
+        who = f"process{'es' if absent[1:] else ''} {names} never called it"
+        calls = ", ".join(f"{count} on process {process}" for process, count in pairs)
+        return f"{who if absent else 'not every process called it as often'} (calls: {calls})"
 
     def to_json(self) -> dict[str, Any]:
         calls = self.collectives
@@ -82,6 +100,8 @@ class ProgramRecord:
             "mesh": dict(self.mesh),
             "collectives": None if calls is None else [call.to_json() for call in calls],
             "call_seconds": list(self.call_seconds),
+            "processes": list(self.processes),
+            "calls_by_process": list(self.calls_by_process),
             "outputs": [output.to_json() for output in self.outputs],
         }
 
@@ -92,6 +112,8 @@ class ProgramRecord:
             "mesh": tuple(data["mesh"].items()),
             "collectives": None if calls is None else tuple(map(CollectiveCall.from_json, calls)),
             "call_seconds": tuple(data["call_seconds"]),
+            "processes": tuple(data.get("processes", ())),
+            "calls_by_process": tuple(data.get("calls_by_process", ())),
             "outputs": tuple(map(OutputRecord.from_json, data["outputs"])),
         }
         return cls(**{**data, **changes})
@@ -162,15 +184,17 @@ def merge_programs(parts: Sequence[ProcessRecord]) -> tuple[ProgramRecord, ...]:
     The times of a call are those of the slowest process; compiling too. Collectives are those of
     process 0: XLA compiles one program for all processes.
     """
-    by_key: dict[str, list[ProgramRecord]] = {}
+    by_key: dict[str, dict[int, ProgramRecord]] = {}
     for part in parts:
         for program in part.programs:
-            by_key.setdefault(program.key, []).append(program)
+            by_key.setdefault(program.key, {})[part.process] = program
     return tuple(map(_merge_program, by_key.values()))
 
 
-def _merge_program(records: Sequence[ProgramRecord]) -> ProgramRecord:
+def _merge_program(by_process: Mapping[int, ProgramRecord]) -> ProgramRecord:
+    records = list(by_process.values())
     first = records[0]
+    processes = sorted({process for record in records for process in record.processes})
     outputs: dict[tuple[str, int], list[OutputRecord]] = {}
     for record in records:
         for output in record.outputs:
@@ -187,6 +211,10 @@ def _merge_program(records: Sequence[ProgramRecord]) -> ProgramRecord:
             max(times) for times in zip(*(record.call_seconds for record in records), strict=False)
         ),
         outputs=tuple(map(_merge_output, outputs.values())),
+        processes=tuple(processes),
+        calls_by_process=tuple(
+            by_process[process].n_calls if process in by_process else 0 for process in processes
+        ),
     )
 
 

@@ -28,6 +28,14 @@ def report_text(report: LaunchReport) -> str:
         lines += ["", *_program_lines(program)]
     if report.verification is not None:
         lines += ["", *_verification_lines(report.verification)]
+    uneven = [program for program in report.programs if program.is_called_unevenly]
+    if uneven:
+        lines.append("")
+    for program in uneven:
+        lines.append(
+            f"warning: {program.key}: {program.uneven_calls_text}; all processes must run the same "
+            "programs"
+        )
     notes = (*report.notes, *(report.verification.notes if report.verification else ()))
     if notes:
         lines += ["", *(f"note: {note}" for note in notes)]

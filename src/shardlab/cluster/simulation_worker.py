@@ -94,17 +94,24 @@ def _observed(log: Any) -> Iterator[None]:
     """Add the programs that simulated mode runs, and the results of their calls, to the log."""
     from shardlab.simulator.virtual_devices import jit_execution
 
+    # What each jaxpr was lowered with last; the jaxprs are kept, so that their ids stay unique.
+    lowered: dict[int, tuple[Any, dict[str, Any]]] = {}
+
     def add_program(args: Any, params: dict[str, Any]) -> None:
-        log.add(args, params)
+        lowered[id(params["jaxpr"])] = args, params
 
     def add_executable(closed: Any, executable: Any) -> None:
-        if (program := log.find(closed)) is not None:
+        # As on real processes: a sharded argument that is not used leaves a program of one device.
+        if executable.n_devices < 2 or id(closed) not in lowered:
+            return
+        if (program := log.add(*lowered[id(closed)])) is not None:
             program.hlo_text = executable.get_hlo_text
             program.n_devices = executable.n_devices
             program.device_ids = tuple(range(executable.n_devices))
 
     def add_results(closed: Any, outs: Any) -> None:
-        if (program := log.find(closed)) is not None:
+        program = log.find(closed)
+        if program is not None and not _are_on_one_device(outs):
             log.add_call(program, outs, time.perf_counter() - started)
 
     started = time.perf_counter()
@@ -120,6 +127,11 @@ def _observed(log: Any) -> Iterator[None]:
     finally:
         for registered, observer in observers:
             registered.remove(observer)  # type: ignore[arg-type]
+
+
+def _are_on_one_device(outs: Any) -> bool:
+    """Return whether these are results of a call on one device of a program of several."""
+    return bool(outs) and all(out.sharding.num_devices == 1 for out in outs)
 
 
 if __name__ == "__main__":

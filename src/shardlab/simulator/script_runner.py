@@ -16,12 +16,14 @@ import jax
 
 from shardlab._jax import device_hooks, explicit_axes
 from shardlab.errors import InvalidDeviceCount, ProgramNotFound
+from shardlab.simulator.hosts.world import has_hosts
 from shardlab.simulator.program_exit import ProgramExit
 from shardlab.simulator.run_statistics import RUN_STATISTICS
 from shardlab.simulator.simulated_mode import simulated
 
 # The exit code of a strict run with replicated outputs that differ between devices.
 REPLICAS_DIFFER_EXIT_CODE = 3
+_NO_COORDINATOR = "coordinator_address should be defined"  # JAX's text
 _INTERRUPTED_EXIT_CODE = 130  # 128 + SIGINT, as in a shell
 
 _JAX_FOLDER = str(Path(jax.__file__).parent)
@@ -157,6 +159,8 @@ def _call_for_exit_code(execute: Callable[[], None]) -> int:
 def _print_error(error: BaseException) -> None:
     """Print a traceback that begins in the user's program."""
     sys.stdout.flush()
+    if isinstance(error, KeyboardInterrupt) and has_hosts():
+        return  # each host has the same traceback; the command says once that it was interrupted
     # The program has installed a hook of its own, such as rich.traceback.
     if sys.excepthook is not sys.__excepthook__:
         sys.excepthook(type(error), error, error.__traceback__)
@@ -165,6 +169,12 @@ def _print_error(error: BaseException) -> None:
     if reason := explicit_axes.explain_explicit_axes(error):
         explanation, fix = reason
         print(f"shardlab: {explanation}\n  try: {fix}", file=sys.stderr)
+    if isinstance(error, ValueError) and _NO_COORDINATOR in str(error):
+        print(
+            "shardlab: this run has one host, and jax.distributed.initialize() found no cluster.\n"
+            "  try: `shardlab run --hosts N`, which runs the program on N virtual hosts.",
+            file=sys.stderr,
+        )
 
 
 def traceback_text(error: BaseException, *, user_code_only: bool = False) -> str:

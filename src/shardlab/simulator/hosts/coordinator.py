@@ -154,7 +154,7 @@ class Coordinator:
             HostsDiffer(
                 "The hosts run different computations at the same time. On real hosts they block "
                 "forever, or mix up values.",
-                where=_lines(f"{_hosts_text(hosts)}: {at}" for at, hosts in places.items()),
+                where=_lines(f"{hosts_text(hosts)}: {at}" for at, hosts in places.items()),
                 fix="all hosts must call the same computations on the same shapes in the same "
                 "order; branch on jax.process_index() only around code of one host.",
             )
@@ -239,28 +239,32 @@ class Coordinator:
         return [(index, _error_reply(expired, _deadline_text(expired)))]
 
     def _deadlock_error(self, live: list[int], failed: list[int]) -> SimulationError:
+        hosts_by_place: dict[str, list[int]] = {}
+        for index in live:
+            for waiting in itertools.islice(self.hosts[index].waiting.values(), 1):
+                place = f"{_at(waiting)}{self._missing(waiting)}"
+                hosts_by_place.setdefault(place, []).append(index)
         places = [
-            f"host {index}: waits in {_at(waiting)}{self._missing(waiting)}"
-            for index in live
-            for waiting in itertools.islice(self.hosts[index].waiting.values(), 1)
+            f"{hosts_text(hosts)}: {'waits' if len(hosts) == 1 else 'wait'} in {place}"
+            for place, hosts in hosts_by_place.items()
         ]
         ended = [index for index, host in enumerate(self.hosts) if host.has_ended]
         for code in sorted({self.hosts[index].exit_code for index in ended}, key=str):
             with_code = [index for index in ended if self.hosts[index].exit_code == code]
             verb = "has" if len(with_code) == 1 else "have"
-            places.append(f"{_hosts_text(with_code)}: {verb} ended with exit code {code}")
+            places.append(f"{hosts_text(with_code)}: {verb} ended with exit code {code}")
         where = _lines(places)
         if failed:
             return HostFailed(
-                f"{_hosts_text(failed).capitalize()} failed, and {_hosts_text(live)} would wait "
+                f"{hosts_text(failed).capitalize()} failed, and {hosts_text(live)} would wait "
                 "forever.",
                 where=where,
                 fix=f"read what host {failed[0]} printed.",
             )
         return HostsDeadlock(
-            f"The program would hang forever: {_hosts_text(live)} "
+            f"The program would hang forever: {hosts_text(live)} "
             f"{'waits' if len(live) == 1 else 'wait'} for "
-            + (f"{_hosts_text(ended)}, which ended." if ended else "each other."),
+            + (f"{hosts_text(ended)}, which ended." if ended else "each other."),
             where=where,
             fix="let all hosts make the same calls in the same order: keep a jit on global arrays, "
             "a barrier or a function of multihost_utils out of `if jax.process_index() == 0`.",
@@ -272,7 +276,7 @@ class Coordinator:
         missing = [
             host for host in waiting.group if self._first_meeting(host, waiting.channel) is None
         ]
-        return f", which {_hosts_text(missing)} never called" if missing else ""
+        return f", which {hosts_text(missing)} never called" if missing else ""
 
 
 def _lines(places: Iterable[str]) -> str:
@@ -288,10 +292,10 @@ def _at(request: Request) -> str:
     return f"{request.operation} at {request.line}" if request.line else request.operation
 
 
-def _hosts_text(hosts: list[int]) -> str:
+def hosts_text(hosts: list[int]) -> str:
     """Return hosts as text.
 
-    >>> _hosts_text([2]), _hosts_text([0, 1, 3])
+    >>> hosts_text([2]), hosts_text([0, 1, 3])
     ('host 2', 'hosts 0, 1 and 3')
     """
     names = [str(host) for host in hosts]

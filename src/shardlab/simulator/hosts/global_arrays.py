@@ -24,6 +24,7 @@ import numpy as np
 from shardlab import _jax
 from shardlab._jax import device_hooks
 from shardlab.errors import HostsDiffer
+from shardlab.simulator.hosts.coordinator import hosts_text
 from shardlab.simulator.hosts.host_link import program_line
 from shardlab.simulator.hosts.world import host_link, this_host
 from shardlab.simulator.interpreter.device_context import DeviceOwners
@@ -152,19 +153,21 @@ def _groups(digests: dict[int, str]) -> str:
     """Return which hosts have the same value.
 
     >>> _groups({0: "a", 1: "b", 2: "a"})
-    'hosts 0, 2; hosts 1'
+    'equal on hosts 0 and 2; different on host 1'
     """
-    by_digest: dict[str, list[str]] = {}
+    by_digest: dict[str, list[int]] = {}
     for host, digest in digests.items():
-        by_digest.setdefault(digest, []).append(str(host))
-    return "; ".join(f"hosts {', '.join(hosts)}" for hosts in by_digest.values())
+        by_digest.setdefault(digest, []).append(host)
+    texts = [f"equal on {hosts_text(hosts)}" for hosts in by_digest.values() if len(hosts) > 1]
+    alone = [hosts[0] for hosts in by_digest.values() if len(hosts) == 1]
+    return "; ".join([*texts, *([f"different on {hosts_text(alone)}"] if alone else [])])
 
 
 def _replicas_differ(operation: str, name: str, equal: str) -> HostsDiffer:
     return HostsDiffer(
         f"{name} is replicated over the hosts, but they have different values. JAX does not "
         "check this: on real hosts the replicas differ from here on.",
-        where=f"{operation} at {program_line()}; equal among {equal}",
+        where=f"{operation} at {program_line()}; {equal}",
         fix="give every host the same value: the same seed, or "
         "multihost_utils.broadcast_one_to_all(value).",
     )
@@ -250,7 +253,7 @@ def _exchange_shards(
         for index, bounds, data in _read_shards(Path(other)):
             first, replica = owners.setdefault((index, str(bounds)), (host, data))
             if replica != data:
-                groups = f"hosts {first}; hosts {host}"
+                groups = f"different on {hosts_text([first, host])}"
                 host_link().fail(_replicas_differ(operation, f"A shard of {names[index]}", groups))
             region = tuple(slice(start, stop) for start, stop in bounds)
             shape = values[index][region].shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import os
 import shutil
@@ -34,6 +35,7 @@ from shardlab.simulator.hosts.messages import (
 
 # Frames of these are not the program's.
 _HIDDEN = (str(Path(jax.__file__).parent), str(Path(__file__).parents[2]), "<frozen ")
+_DEVICE_PUT = inspect.unwrap(jax.device_put).__code__
 _NOT_PROGRAM = (*_HIDDEN, sys.prefix, sys.base_prefix)
 
 
@@ -168,6 +170,8 @@ def program_line() -> str:
         if not file.startswith(_NOT_PROGRAM):
             name = os.path.relpath(file) if file.startswith(os.getcwd() + os.sep) else file
             return f"{name}:{frame.f_lineno} ({function}){called}"
+        if frame.f_code is _DEVICE_PUT:
+            called = ", in jax.device_put"
         is_jax = file.startswith(_HIDDEN)
         if not is_jax or file == multihost_utils.__file__:
             called = f", in {Path(file).stem}.{function}"

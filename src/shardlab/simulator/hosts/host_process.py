@@ -46,6 +46,8 @@ def run_host(options: HostProgram, index: int, connection: socket.socket) -> Non
         code = _run(options, index, HostLink(connection, options.folder))
         # What `python` does at its end; the rest belongs to the process that was forked.
         atexit._run_exitfuncs()
+    except KeyboardInterrupt:
+        code = 130
     except BaseException:
         traceback.print_exc()
     finally:
