@@ -147,7 +147,7 @@ def _time_limit_advice(job: Job) -> str:
     advice = "look for a loop that does not end, or allow more time (--time-limit 600)"
     can_scale = job.command == "check" and job.target.kind != "script" and not job.scaled
     if can_scale and job.meshes:
-        return f"{advice}, or check on a scaled-down mesh, with shards of the same shapes (--scaled)."
+        return f"{advice}, or check on a scaled-down mesh with equal shards (--scaled)."
     return f"{advice}."
 
 
