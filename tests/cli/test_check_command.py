@@ -125,9 +125,10 @@ def test_a_script_that_ends_with_a_failure_fails_and_findings_so_far_are_shown(f
     assert "as in shardlab check right.py -- --steps 2." in done.stderr
 
 
-def test_a_script_without_sharding_is_reported():
+def test_a_script_without_sharding_is_reported_as_not_compared():
     done = check("bad.py")
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == 4, done.output
+    assert "values were not compared" in done.stdout
     assert "[program.no_communication] The script ran no shard_map and no jit" in done.stdout
 
 

@@ -126,7 +126,7 @@ def _script_report(
         program=path,
         meshes=tuple(dict.fromkeys(mesh_text(trace.mesh) for trace in traces if trace.mesh)),
         notes=tuple(dict.fromkeys(all_notes)),
-        is_compared=not traces,
+        is_compared=False,
     )
 
 

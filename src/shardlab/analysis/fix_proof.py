@@ -71,6 +71,7 @@ class Proof:
     meshes: tuple[str, ...] = ()
     n_inputs: int = 0
     has_gradients: bool = False
+    remaining: tuple[str, ...] = ()  # codes of what `check` still finds
 
 
 class FixProver:
@@ -198,7 +199,10 @@ class FixProver:
         """Return on what a program is right, or the reason why it is not."""
         if self.is_rejected and not is_identity:
             return Proof(reason="the original has no result on one device to compare with")
-        if reason := self._changed_on_one_device(program) or self._failed_check(program):
+        if reason := self._changed_on_one_device(program):
+            return Proof(reason=reason)
+        report = self._check(program)
+        if reason := self._failed_check(report):
             return Proof(reason=reason)
         meshes: list[str] = []
         has_gradients = False
@@ -216,7 +220,13 @@ class FixProver:
             meshes.append(runs[0].mesh_text)
         if not meshes:
             return Proof(reason="it runs on no mesh with several devices")
-        return Proof(meshes=tuple(meshes), n_inputs=_N_INPUTS, has_gradients=has_gradients)
+        remaining = dict.fromkeys(item.code for item in _problems(report))
+        return Proof(
+            meshes=tuple(meshes),
+            n_inputs=_N_INPUTS,
+            has_gradients=has_gradients,
+            remaining=tuple(remaining),
+        )
 
     def _may_fail_on(self, mesh: Mesh) -> bool:
         """Return whether the original is of no use on a mesh either, and nobody asked for it.
@@ -254,10 +264,13 @@ class FixProver:
             if item.severity == "error" or item.code in goal
         ]
 
-    def _failed_check(self, program: Program) -> str:
-        """Return what `check` says against a program, as the user would run it."""
+    def _check(self, program: Program) -> Report:
+        """Return the report of `check` as the user would run it."""
         options: dict[str, Any] = {"meshes": self._requested} if self._requested else {}
-        report = check(program.function, *program.args, reference=self._reference, **options)
+        return check(program.function, *program.args, reference=self._reference, **options)
+
+    def _failed_check(self, report: Report) -> str:
+        """Return what `check` says against an edited program."""
         before = {item.code for item in self._report.findings} - {
             item.code for item in _problems(self._report)
         }

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _MAX_COLLECTIVES = 12
+NOISE = 0.01  # of a step time: estimates that are closer are called equal
 
 
 def answer_text(answer: Autosharding, width: int = DEFAULT_WIDTH) -> str:
@@ -162,6 +163,12 @@ def _comparison_notes(answer: Autosharding) -> tuple[str, ...]:
     if not answer.cost.seconds:
         return ()  # no matrix product and no collective: nothing that the estimate counts
     ratio = best.seconds / answer.cost.seconds
+    if abs(ratio - 1) <= NOISE:
+        text = f"Equal to {best.name}, the best of these that fits: within {NOISE:.0%}"
+        saved = best.memory_bytes - answer.cost.memory_bytes
+        if saved >= 2**20:
+            text += f", with {bytes_text(saved)} less memory a device"
+        return (f"{text}.",)
     return (f"{ratio:.2f} times as fast as the best of these that fits, {best.name}.",)
 
 

@@ -11,6 +11,7 @@ from shardlab.autoshard.arguments import Group
 from shardlab.autoshard.spec_choices import DimAxes, MeshSizes, replicated
 from shardlab.autoshard.step_cost import StepCost, StepCoster
 
+NOISE = 0.01  # of the step time: of answers this close the one that shards more is better
 MIN_GAIN = 0.002  # of the step time: smaller differences mean nothing in an estimate
 
 Assignment = tuple[DimAxes | None, ...]  # by group; None: a constraint point without a constraint

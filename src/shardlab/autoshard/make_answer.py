@@ -19,7 +19,7 @@ from shardlab.autoshard.answer import (
     ShardingCost,
 )
 from shardlab.autoshard.arguments import Group, Leaf
-from shardlab.autoshard.evaluation import MIN_GAIN, Candidate, replace_choices
+from shardlab.autoshard.evaluation import MIN_GAIN, NOISE, Candidate, replace_choices
 from shardlab.autoshard.search import Search
 from shardlab.autoshard.spec_choices import DimAxes, n_shards, replicated, spec_of
 from shardlab.autoshard.step_cost import weight_shapes_of
@@ -90,21 +90,24 @@ def make_answer(
 
 
 def _shard_batch(candidate: Candidate, search: Search) -> Candidate:
-    """Shard the batch where that is as good as replicating it.
+    """Shard the batch where the estimate cannot tell that from replicating it.
 
-    A constraint on the first product slices a replicated batch for nothing, so an estimate cannot
-    tell both apart; but loading the whole batch on every device is not what anyone wants.
+    A constraint on the first product slices a replicated batch for nothing; but loading the whole
+    batch on every device is not what anyone wants.
     """
     evaluator, best = search.evaluator, candidate
     usual = search.starts.get("data parallel")
     if usual is None or usual.mesh != candidate.mesh:
         return best
+    fitting = [item.seconds for item in search.starts.values() if evaluator.fits(item)]
+    # Slower by what is noise, but not slower than a well-known sharding by more than that.
+    slowest = max(min([candidate.seconds * (1 + NOISE), *fitting]), candidate.seconds)
     for index, group in enumerate(evaluator.groups):
         is_batch = group.point is None and not group.is_state and not group.is_fixed
         if is_batch and not any(best.assignment[index] or ()):
             changes = {index: usual.assignment[index]}
             other = evaluator.evaluate(best.mesh, replace_choices(best.assignment, changes))
-            if other is not None and evaluator.fits(other) and other.seconds <= best.seconds:
+            if other is not None and evaluator.fits(other) and other.seconds <= slowest:
                 best = other
     return best
 
@@ -129,10 +132,14 @@ def _simplify(
         is_large = group.point is not None or group.n_bytes >= _LARGE_SHARE * total
         if group.is_fixed or choice == simple or time.monotonic() > deadline:
             continue
-        if group.point is None and not group.is_state:
-            continue  # a batch is loaded shard by shard, whatever the first operation gathers
+        is_batch = group.point is None and not group.is_state
+        if is_batch and not is_large:
+            continue
         other = evaluator.evaluate(best.mesh, replace_choices(best.assignment, {index: simple}))
         if other is None:
+            continue
+        if is_batch:  # loaded shard by shard, whatever the first operation gathers
+            alternatives[index] = other
             continue
         is_no_slower = other.seconds <= slowest
         # Replicating what is not large costs memory that no one misses.
@@ -167,7 +174,7 @@ def _reason(group: Group, choice: DimAxes, best: Candidate, other: Candidate | N
     if group.is_fixed:
         return "kept: you annotated it"
     if not any(choice):
-        return "sharding it gains nothing" if group.is_state else "replicated"
+        return "sharding it makes the step no faster" if group.is_state else "replicated"
     if other is None:
         return ""
     axes = " and ".join(dict.fromkeys(name for names in choice for name in names))
@@ -175,7 +182,9 @@ def _reason(group: Group, choice: DimAxes, best: Candidate, other: Candidate | N
     parts = []
     if abs(saved) >= 2**20:
         parts.append(f"{'saves' if saved > 0 else 'takes'} {bytes_text(abs(saved))} a device")
-    if abs(gained) >= best.seconds * 1e-4:
+    if saved > 0 > gained >= -NOISE * best.seconds:
+        parts.append(f"costs less than {NOISE:.0%} of the step, which the estimate cannot tell")
+    elif abs(gained) >= best.seconds * 1e-4:
         verb = "saves" if gained > 0 else "costs"
         parts.append(f"{verb} {seconds_text(abs(gained))} a step")
     text = f"sharding it over {axes} {' and '.join(parts) or 'changes little'}"
@@ -283,6 +292,14 @@ def _assumptions(search: Search, best: Candidate) -> tuple[str, ...]:
         "Memory is arguments plus what is alive at once in program order; the compiler may "
         "schedule better or worse.",
     ]
+    if any(product.dtype == "f32" for product in best.program.products):
+        texts.append(
+            "Products of float32 are computed in TF32, the default of XLA on NVIDIA GPUs, at half "
+            "the bf16 rate."
+            if coster.has_tf32
+            else "Products of float32 are computed at the bf16 rate: in one bf16 pass, the default "
+            "precision of JAX on TPUs."
+        )
     if best.program.has_unknown_trip_count:
         texts.append("A loop without a known number of iterations counts as one.")
     return tuple(texts)

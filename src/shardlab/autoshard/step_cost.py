@@ -29,6 +29,7 @@ _OPS = {
     "collective_permute": "ppermute",
 }
 _SPLIT_KINDS = ("all_reduce", "all_gather", "reduce_scatter")
+_FIRST_TF32 = 3  # generation of tensor cores
 _DTYPES = {"bf16": "bf16", "f16": "bf16", "f32": "bf16", "s8": "int8", "u8": "int8"}
 # Beside arguments and live values: the compiler's own buffers, fragmentation.
 HEADROOM = 0.1
@@ -106,9 +107,20 @@ class StepCoster:
 
     def _time_operations(self, program: PartitionedProgram) -> Iterator[OperationTime]:
         for product in program.products:
-            yield self._time(_product_operation(product))
+            yield self._time(_product_operation(product, self._dtype(product)))
         for item in program.memory_passes:
             yield self._time(memory_pass(item.operation, item.n_bytes))
+
+    def _dtype(self, product: LocalProduct) -> str:
+        """Return the dtype in which the matrix units compute a product."""
+        if product.dtype == "f32" and self.has_tf32:
+            return "tf32"
+        return _DTYPES.get(product.dtype, product.dtype)
+
+    @property
+    def has_tf32(self) -> bool:
+        """Whether products of float32 are computed in TF32: NVIDIA GPUs from Ampere on."""
+        return (self.hardware.tensor_core_generation or 0) >= _FIRST_TF32
 
     def _time(self, operation: Operation) -> OperationTime:
         if operation not in self._times:
@@ -146,14 +158,14 @@ def weight_shapes_of(shapes: Sequence[tuple[int, ...]]) -> frozenset[tuple[int, 
     )
 
 
-def _product_operation(product: LocalProduct) -> Operation:
+def _product_operation(product: LocalProduct, dtype: str) -> Operation:
     return Operation(
         name=product.source,
         kind="matmul",
         flops=product.flops,
         n_bytes=product.n_bytes,
         dims=(product.rows, product.inner, product.columns),
-        dtype=_DTYPES.get(product.dtype, product.dtype),
+        dtype=dtype,
         count=product.count,
     )
 

@@ -106,7 +106,8 @@ def find_no_communication(observation: Observation) -> list[Finding]:
             f"'{observation.program}' has no shard_map and shards no array: every device would "
             "compute the same, so there is nothing to check.",
             None,
-            "check the function that calls jax.shard_map, or pass arguments with a NamedSharding.",
+            "check the function that calls jax.shard_map, or pass arguments with a NamedSharding: "
+            "shardlab autoshard proposes shardings.",
         )
     ]
 

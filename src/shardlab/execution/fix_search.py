@@ -181,6 +181,7 @@ class _Search:
             meshes=proof.meshes,
             n_inputs=proof.n_inputs,
             has_gradients=proof.has_gradients,
+            remaining=proof.remaining,
         )
         return FixSearch(fixes=(fix,), rejected=tuple(self._rejected))
 

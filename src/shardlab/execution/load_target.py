@@ -15,16 +15,18 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from shardlab._text.nearest import nearest_name
+from shardlab._text.nearest import nearest_name, unknown_name_text
 from shardlab.errors import (
     InvalidArguments,
     LayoutError,
     MissingArguments,
     ProgramNotFound,
     UnknownFunction,
+    UnknownMeshAxis,
 )
 from shardlab.execution.messages import Job
 from shardlab.execution.target import Target
+from shardlab.sharding.mesh import parse_mesh
 from shardlab.sharding.shape import parse_array
 from shardlab.sharding.spec import parse_spec
 from shardlab.simulator.virtual_devices.devices import virtual_mesh
@@ -70,10 +72,22 @@ def _load_module(name: str) -> types.ModuleType:
         ) from None
 
 
+# Commands that take a script as well as a function.
+_SCRIPT_HINTS = dict.fromkeys(
+    ("check", "record", "trace"), "; without ':' the file is run as a script"
+) | {"autoshard": ", and autoshard needs one: the step that takes and returns arrays"}
+
+
 def find_function(module: types.ModuleType, job: Job) -> Callable[..., Any]:
     """Return the function that the target names: of the module, or of a class or object in it."""
     name = job.target.function
     function = find_attribute(module, job)
+    if isinstance(function, type):
+        raise UnknownFunction(
+            f"{name!r} is a class ({function.__module__}.{function.__qualname__}), not a function.",
+            where=job.command_line,
+            fix="name a function that takes and returns arrays, or a method: Class.method.",
+        )
     if not callable(function):
         raise UnknownFunction(
             f"{name!r} is {_with_article(type(function).__name__)}, not a function.",
@@ -91,11 +105,11 @@ def find_attribute(module: types.ModuleType, job: Job) -> Any:
         try:
             value = getattr(value, part)
         except AttributeError:
-            raise _unknown_function(value, part, job.command_line) from None
+            raise _unknown_function(value, part, job) from None
     return value
 
 
-def _unknown_function(owner: Any, name: str, where: str) -> UnknownFunction:
+def _unknown_function(owner: Any, name: str, job: Job) -> UnknownFunction:
     functions = [n for n, v in vars(owner).items() if callable(v) and not n.startswith("_")]
     # Functions of the file itself first: imported ones would crowd the list.
     defined = [n for n in functions if getattr(vars(owner)[n], "__module__", "") == owner.__name__]
@@ -103,12 +117,12 @@ def _unknown_function(owner: Any, name: str, where: str) -> UnknownFunction:
     names = ", ".join((defined or functions)[:8])
     return UnknownFunction(
         f"Unknown function {name!r}.",
-        where=where,
+        where=job.command_line,
         fix=f"Did you mean {match!r}?"
         if match
         else f"name one of its functions: {names}."
         if names
-        else "it has no functions; without ':' the file is run as a script.",
+        else f"it has no functions{_SCRIPT_HINTS.get(job.command, '')}.",
     )
 
 
@@ -256,6 +270,15 @@ def _apply_spec(leaf: Any, job: Job) -> Any:
             where=job.command_line,
             fix="give one with --mesh, such as --mesh data=2,model=4.",
         )
+    mesh = parse_mesh(job.mesh)
+    for names in parse_spec(spec).axes:
+        for name in names:
+            if name not in mesh.axis_names:
+                raise UnknownMeshAxis(
+                    unknown_name_text("mesh axis", name, mesh.axis_names),
+                    where=f"{leaf!r} on the mesh {mesh}",
+                    fix="use an axis of the mesh, or None to replicate the dimension.",
+                )
     sharding = NamedSharding(virtual_mesh(job.mesh), PartitionSpec(*entries))
     # float64 becomes float32 unless x64 is enabled, as in every array that JAX itself creates.
     return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(dtype.name), sharding=sharding)

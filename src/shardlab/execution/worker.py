@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _MAX_TRACEBACK = 20_000  # characters of the program's own traceback
 _CPU_GRACE_SECONDS = 5
 _MAX_FDS = 4096
+_RETRY_SECONDS = 0.01  # until a signal whose exception was ignored is sent again
 _SEARCH_SHARE = 0.75  # of the time limit, for `check --fix`
 _UNLIMITED_SECONDS = 3600.0
 _DEFAULT_DEVICES = 8  # that a program sees if neither it nor the job names a number
@@ -85,8 +86,33 @@ def open_channel() -> tuple[TextIO, bytes]:
     # A shell starts background jobs with SIGINT ignored; autoshard ends its search by it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # An exception instead of the default action, so that the program's `finally` blocks run.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
+    signal.signal(signal.SIGTERM, _stop)
+    sys.unraisablehook = functools.partial(_deliver_again, sys.unraisablehook)
     return channel, line
+
+
+class _Stopped(SystemExit):
+    """Ends the program after SIGTERM."""
+
+
+def _stop(*_: object) -> NoReturn:
+    raise _Stopped("stopped")
+
+
+def _deliver_again(report: Callable[[Any], object], unraisable: Any) -> None:
+    """Send the signal again if its exception was raised where Python ignores exceptions.
+
+    That is in callbacks of the garbage collector, of which JAX has one, and in `__del__`.
+    """
+    signals = {_Stopped: signal.SIGTERM, KeyboardInterrupt: signal.SIGINT}
+    number = signals.get(unraisable.exc_type)
+    if number is None:
+        report(unraisable)
+        return
+    # Later, from another thread: the main thread is still in the callback.
+    timer = threading.Timer(_RETRY_SECONDS, os.kill, (os.getpid(), number))
+    timer.daemon = True
+    timer.start()
 
 
 def _exit_with_client(client: FileIO) -> None:

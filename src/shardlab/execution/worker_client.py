@@ -139,8 +139,16 @@ def _wait_for_result(
     raise TimeLimitReached(
         f"The program was still running after {seconds:g} s and was stopped.",
         where=_locate_step(job, step),
-        fix="look for a loop that does not end, or allow more time (--time-limit 600).",
+        fix=_time_limit_advice(job),
     )
+
+
+def _time_limit_advice(job: Job) -> str:
+    advice = "look for a loop that does not end, or allow more time (--time-limit 600)"
+    can_scale = job.command == "check" and job.target.kind != "script" and not job.scaled
+    if can_scale and job.meshes:
+        return f"{advice}, or check on a scaled-down mesh with equal shards (--scaled)."
+    return f"{advice}."
 
 
 def _has_result(result: WorkerResult, job: Job) -> bool:

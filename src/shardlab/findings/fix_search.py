@@ -28,13 +28,15 @@ class Fix:
     meshes: tuple[str, ...]  # on which it agrees with one device, or with the reference
     n_inputs: int  # different inputs for which it agrees
     has_gradients: bool  # gradients were compared too
+    remaining: tuple[str, ...] = ()  # codes of the errors and warnings that `check` still has
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Fix:
-        return cls(**{**data, "meshes": tuple(data["meshes"])})
+        remaining = tuple(data.get("remaining", ()))
+        return cls(**{**data, "meshes": tuple(data["meshes"]), "remaining": remaining})
 
 
 @dataclass(frozen=True, kw_only=True)

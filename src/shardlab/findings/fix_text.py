@@ -23,6 +23,10 @@ def fix_lines(search: FixSearch, width: int, *, verbose: bool = False) -> Iterat
             yield [Span(text=line, is_strong=True, ink="green")]
         for line in wrap(f"  proven: {_proof_text(fix)}", width, subsequent_indent="    "):
             yield [Span(text=line)]
+        if fix.remaining:
+            text = f"  remaining after the edit, not fixed by it: {', '.join(fix.remaining)}"
+            for line in wrap(text, width, subsequent_indent="    "):
+                yield [Span(text=line, is_strong=True, ink="yellow")]
         yield from (_diff_line(line) for line in fix.diff.splitlines())
     if not search.fixes:
         yield []

@@ -140,7 +140,13 @@ class OperationTimer:
         return bandwidth * self.figure("memory_efficiency", default=1.0)
 
     def peak_flops(self, dtype: str = "bf16") -> float:
-        """Return the peak FLOP/s for a dtype; bf16's if there is no figure for it."""
+        """Return the peak FLOP/s for a dtype; bf16's if there is no figure for it.
+
+        TF32, in which NVIDIA GPUs compute products of float32 by default, has half the rate of
+        bf16 on all generations that have it.
+        """
+        if dtype == "tf32":
+            return self.peak_flops() / 2
         name = flops_figure(dtype)
         if name not in self.hardware.figures:
             name = "bf16_flops"
@@ -167,7 +173,7 @@ class OperationTimer:
             reached *= self._attention_factor(operation.head_dim)
         elif self.framework is not None:
             reached *= self.framework.compute
-        if operation.dtype != "bf16":
+        if operation.dtype not in ("bf16", "tf32"):
             reached *= self.figure("narrow_efficiency", default=1.0)
         if rows := operation.group_rows:
             reached *= self.figure("expert_efficiency", default=1.0)

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 
 CompilerUse = Literal["never", "quick", "for shardings", "always"]
+_ALL_REPLICATED_NOTE = (
+    "All inputs are replicated, because none has a sharding: every device does all the work. "
+    "shardlab autoshard proposes shardings."
+)
 
 
 def observe(
@@ -97,6 +101,8 @@ def observe_staged(
     )
     calls, notes = (*calls, *inserted), (*notes, *compiler_notes)
     notes = (*notes, *_partly_manual_notes(sites))
+    if sizes and not (calls or is_sharded or any(site.name == "shard_map" for site in sites)):
+        notes = (*notes, _ALL_REPLICATED_NOTE)
     # The count from partitioned HLO replaces it if there is one: its shapes are per device.
     n_flops, flops_notes = _flops_per_device(count_jaxpr_flops(jaxpr), sizes, is_sharded)
     if compiled is not None and compiled.flops is not None:
