@@ -38,11 +38,11 @@ def run(*arguments):
 
 
 def test_it_prints_the_best_the_table_the_losers_and_what_it_rests_on():
-    done = run(*ARGUMENTS)
+    done = run(*ARGUMENTS, "--formulas")
     assert done.exit_code == 0, done.output
     assert done.output.startswith("best: ")
+    assert "\nWhat fits, best first: by step time, a usual mesh before one up to" in done.output
     for heading in (
-        "What fits, best first",
         "Why the others lost",
         "Formulas and figures",
         "What to run next",
@@ -181,3 +181,32 @@ def test_it_imports_neither_jax_nor_numpy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "set()"
+
+
+def test_formulas_are_printed_on_request_and_the_main_assumptions_always():
+    done = run(*ARGUMENTS)
+    assert "Formulas and figures" not in done.output
+    _, _, assumptions = done.output.partition("\nAssumptions\n")
+    for text in ("step: max(", "range: ", "matmul_efficiency 0.", "overlap_loss 0.", "--formulas"):
+        assert text in assumptions
+    assert "link_bandwidth" in run(*ARGUMENTS, "--markdown").output  # a document is complete
+
+
+def test_a_mesh_of_another_number_of_devices_is_an_invalid_size():
+    done = run("llama3-8b", "--hardware", "h100", "--devices", "1024", "--mesh", "dp=2,pp=8,tp=4")
+    assert done.exit_code == 2
+    assert "[layout.invalid_size]" in done.output
+    assert "2 * 8 * 4 = 64 devices, not 1,024" in done.output
+
+
+def test_the_mesh_of_a_configuration_is_named_after_its_file(tmp_path):
+    config = tmp_path / "run.yml"
+    config.write_text(
+        "model_name: llama3-8b\nhardware: tpu\nici_fsdp_parallelism: 64\n"
+        "per_device_batch_size: 2\nmax_target_length: 4096\n"
+    )
+    arguments = ("--config", str(config), "--hardware", "tpu-v5p", "--devices", "64")
+    output = "".join(run(*arguments).output.split())  # the path may wrap
+    assert f"Themeshof{config}:".replace(" ", "") in output
+    named = run(*arguments, "--mesh", "fsdp=16,tensor=4").output
+    assert "The mesh you named: " in named

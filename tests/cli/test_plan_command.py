@@ -288,6 +288,7 @@ BAD = [
     (["--rule", "a=data", "--zero", "3"], "both give specs to parameters"),
     (["--zero", "4"], "--zero"),
     (["--batch", "8"], "--batch and --sequence belong together"),
+    (["--batch", "-3"], "--batch -3: expected a whole number from 1"),
     (["--batch", "0", "--sequence", "8"], "--batch 0: expected a whole number from 1"),
     (["--batch", "1e3", "--sequence", "8"], "--batch 1e3: expected a whole number from 1"),
     (["--remat", "full"], "need --batch and --sequence"),

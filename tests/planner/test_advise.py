@@ -241,7 +241,19 @@ def test_an_axis_that_divides_no_tensor_is_rejected():
         ).others
         if candidate.mesh_text == "tensor=11"
     ]
-    assert reason == "tensor=11 divides no tensor of the model"
+    assert reason == "8 heads and width 2,304 are not divisible by tensor=11"
+
+
+def test_a_tensor_axis_that_divides_neither_heads_nor_width_is_not_ranked():
+    seven = advise("llama3-8b", "h100", 7, batch=128, sequence=4096)
+    assert seven.ranked == ()
+    reasons = {candidate.mesh_text: candidate.reason for candidate in seven.others}
+    assert reasons["tensor=7"] == "32 heads and width 4,096 are not divisible by tensor=7"
+    # 8 heads, but the width of 2,304 is divisible: heads are repeated, products are not.
+    assert "tensor=9" in {
+        candidate.mesh_text
+        for candidate in advise("gemma2-2b", "h100", 9, batch=9, sequence=1024).ranked
+    }
 
 
 def test_a_tensor_axis_beyond_the_kv_heads_is_a_candidate():

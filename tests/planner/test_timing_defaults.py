@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardlab.hardware.chips import parse_hardware
+from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Architecture
 from shardlab.planner.models.transformer import transformer_model
@@ -83,3 +84,20 @@ def test_pytorch_pipelines_run_1f1b_and_megatron_interleaves():
     megatron = defaults("llama3-70b", "data=2,stage=8,tensor=4", "h100", 128, 8192, "tensor+zero1")
     assert str(pytorch.schedule) == "1f1b"
     assert str(megatron.schedule) == "interleaved"
+
+
+def test_of_the_defaults_one_that_fits_a_device_is_preferred():
+    """By the error of estimates alone the whole batch might have run: 90.4 GB on an 80 GB H100."""
+    arguments = ("llama3-70b", "fsdp=64,tensor=8", "h100", 1024, 8192, "fsdp+tensor")
+    might_fit = defaults(*arguments)
+    fits = defaults(*arguments, usable_bytes=72_000_000_000)
+    assert (might_fit.remat, fits.remat) == ("selective", "selective")
+    assert fits.microbatch < might_fit.microbatch
+    planned = plan(
+        "llama3-70b", "fsdp=64,tensor=8", strategy="fsdp+tensor", hardware="h100",
+        optimizer="adamw", workload=fits, framework="torchtitan",
+    )  # fmt: skip
+    assert planned.bytes_per_device <= 72_000_000_000
+    assert any("(remat selective)" in item.name for item in planned.items)
+    # Nothing fits 2 GB: then what might have run, as without a limit.
+    assert defaults(*arguments, usable_bytes=2_000_000_000) == might_fit

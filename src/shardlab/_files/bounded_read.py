@@ -11,7 +11,7 @@ from io import FileIO
 from itertools import islice
 from pathlib import Path
 
-from shardlab._text.nearest import nearest_name
+from shardlab._text.nearest import nearest_file_name
 from shardlab.errors import InvalidModel
 
 _CHUNK_BYTES = 1 << 20  # bytes per read, whatever size a header claims
@@ -141,7 +141,7 @@ def file_not_found_error(path: Path) -> InvalidModel:
     except (OSError, ValueError):
         message = f"There is no folder {str(path.parent)!r:.200}, so no file {path.name!r:.200}."
         return InvalidModel(message, where=where, fix="a path that exists.")
-    nearest = nearest_name(path.name, names)
+    nearest = nearest_file_name(path.name, names)
     message = f"There is no file {path.name!r:.200}."
     if nearest is not None:
         message += f" Did you mean {nearest!r:.200}?"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import PurePath
 
 from shardlab.errors import short_repr
 
@@ -26,6 +27,19 @@ def nearest_name(name: str, names: Iterable[str], cutoff: float = 0.5) -> str | 
     # The default is 0.5, not difflib's 0.6: in names this short one wrong letter costs much.
     matches = get_close_matches(name[:_MAX_LENGTH].lower(), by_lower_case, n=1, cutoff=cutoff)
     return by_lower_case[matches[0]] if matches else None
+
+
+def nearest_file_name(name: str, names: Iterable[str]) -> str | None:
+    """Return the file that `name` is most likely a misspelling of.
+
+    A common suffix says nothing, so it is compared only if the names without it are close.
+
+    >>> nearest_file_name("modle.py", ["model.py"]), nearest_file_name("nofile.py", ["syn.py"])
+    ('model.py', None)
+    """
+    stem = PurePath(name).stem.lower()
+    close = [other for other in names if nearest_name(stem, [PurePath(other).stem], 0.6)]
+    return nearest_name(name, close)
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

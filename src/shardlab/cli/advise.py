@@ -127,6 +127,12 @@ _HELP = """Rank the meshes and strategies with which MODEL fits on a number of d
 @click.option(
     "--top", type=click.IntRange(min=1), default=10, show_default=True, help="Meshes to list."
 )
+@click.option(
+    "--formulas",
+    "with_formulas",
+    is_flag=True,
+    help="Also print all formulas and hardware figures; the files have them always.",
+)
 @json_option
 @html_option
 @click.option("--markdown", is_flag=True, help="Print Markdown, for a design document.")
@@ -143,6 +149,8 @@ def command(model: str | None, **options: Any) -> None:
     if options["devices"] is None:
         raise click.UsageError("Missing option '--devices' / '-n'.")
     advice = _with_slice_note(_compute_advice(model_source, options))
+    if config is not None and config.run.mesh is not None and "--mesh" not in config.overridden:
+        advice = replace(advice, requested_source=options["config_file"])
     _write_advice(advice, options)
     click.get_current_context().exit(0 if advice.ranked else 1)
 
@@ -248,7 +256,8 @@ def _write_advice(advice: Advice, options: dict[str, Any]) -> None:
     if options["markdown"]:
         print_result(advice_markdown(advice, top=top), newline=False)
         return
-    show_lines(lambda width: advice_lines(advice, width, top=top))
+    with_formulas = options["with_formulas"]
+    show_lines(lambda width: advice_lines(advice, width, top=top, with_formulas=with_formulas))
     if options["config"] is not None:
         show_section(options["config"].section())
 

@@ -273,6 +273,7 @@ def _apply_timing_defaults(
     """Fill strategy, remat, microbatch and schedule where nothing is said, for memory too."""
     from shardlab.hardware.chips import parse_hardware
     from shardlab.planner.configs.run_config import strategy_of_mesh
+    from shardlab.planner.make_plan import memory_budget
     from shardlab.planner.memory.optimizer import parse_optimizer
     from shardlab.planner.plan_mesh import parse_plan_mesh
     from shardlab.planner.timing.estimate_step import step_estimator
@@ -309,6 +310,9 @@ def _apply_timing_defaults(
         work,
         is_remat_given=options["remat"] is not None,
         is_schedule_given=options["schedule"] is not None,
+        usable_bytes=memory_budget(
+            parse_hardware(plan_mesh.hardware), arguments["headroom"]
+        ).usable_bytes,
     )
     options["schedule"] = arguments["workload"].schedule
 

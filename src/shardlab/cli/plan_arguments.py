@@ -135,7 +135,9 @@ def _parse_policy(options: dict[str, Any]) -> DtypePolicy:
 def _parse_workload(options: dict[str, Any]) -> Workload | None:
     from shardlab.planner.memory.workload import Workload
 
-    batch, sequence = options["batch"], options["sequence"]
+    # Each by itself first: a wrong number is a mistake of its own.
+    batch = parse_whole_number("batch", options["batch"])
+    sequence = parse_whole_number("sequence", options["sequence"])
     if batch is None and sequence is None:
         if any(options[name] for name in _WORKLOAD_OPTIONS):
             raise click.UsageError("--remat and similar options need --batch and --sequence.")
@@ -155,8 +157,8 @@ def _parse_workload(options: dict[str, Any]) -> Workload | None:
         "schedule": options["schedule"] or "interleaved",
     }
     return Workload(
-        batch=parse_whole_number("batch", batch),
-        sequence=parse_whole_number("sequence", sequence),
+        batch=batch,
+        sequence=sequence,
         # Without an option, Workload's own default applies.
         **{name: value for name, value in choices.items() if value is not None},
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from shardlab._text.nearest import nearest_name
+from shardlab._text.nearest import nearest_file_name
 from shardlab.errors import InvalidTarget, ProgramNotFound
 from shardlab.sharding.shape import parse_array
 from shardlab.sharding.spec import parse_spec
@@ -100,7 +100,7 @@ def _require_file(location: str, text: str) -> None:
     if path.is_file():
         return
     folder = path.parent if path.parent.is_dir() else Path()
-    match = nearest_name(path.name, [file.name for file in folder.glob("*.py")])
+    match = nearest_file_name(path.name, [file.name for file in folder.glob("*.py")])
     is_folder = path.is_dir()
     raise ProgramNotFound(
         f"{location!r} is a folder, not a file." if is_folder else f"No such file: {location!r}.",

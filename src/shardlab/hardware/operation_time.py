@@ -116,6 +116,10 @@ class OperationTimer:
     compute_efficiency: float | None = None
     framework: Framework | None = None
     used: dict[str, Figure] = field(default_factory=dict)
+    # what `_kind_flops` returned: a search times hundreds of thousands of operations
+    _flops_by_kind: dict[tuple[object, ...], float] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def time(self, operation: Operation) -> OperationTime:
         """Return the time of an operation by its roofline."""
@@ -165,6 +169,24 @@ class OperationTimer:
         return self.figure("operation_overhead", default=0.0)
 
     def _reached_flops(self, operation: Operation) -> float:
+        rows = operation.group_rows
+        key = operation.kind, operation.dtype, operation.head_dim, rows > 0
+        if (reached := self._flops_by_kind.get(key)) is None:
+            reached = self._flops_by_kind[key] = self._kind_flops(operation)
+        if self.compute_efficiency is not None:
+            return reached
+        if rows:
+            # Groups begin anywhere in a tile, which is computed for both of its groups.
+            tile = 0 if self.framework is None else self.framework.expert_tile
+            reached *= rows / (rows + tile)
+        # Narrow operands are padded to the tiles of the matrix unit.
+        tile_size = self.hardware.matmul_tile
+        for size in operation.dims:
+            reached *= size / (ceil(size / tile_size) * tile_size)
+        return reached
+
+    def _kind_flops(self, operation: Operation) -> float:
+        """Return the FLOP/s that an operation of its kind and dtype reaches, whatever its sizes."""
         peak = self.peak_flops(operation.dtype)
         if self.compute_efficiency is not None:
             return peak * self.compute_efficiency
@@ -175,15 +197,8 @@ class OperationTimer:
             reached *= self.framework.compute
         if operation.dtype not in ("bf16", "tf32"):
             reached *= self.figure("narrow_efficiency", default=1.0)
-        if rows := operation.group_rows:
+        if operation.group_rows:
             reached *= self.figure("expert_efficiency", default=1.0)
-            # Groups begin anywhere in a tile, which is computed for both of its groups.
-            tile = 0 if self.framework is None else self.framework.expert_tile
-            reached *= rows / (rows + tile)
-        # Narrow operands are padded to the tiles of the matrix unit.
-        for size in operation.dims:
-            tiles = ceil(size / self.hardware.matmul_tile)
-            reached *= size / (tiles * self.hardware.matmul_tile)
         return reached
 
     def _attention_factor(self, head_dim: float) -> float:

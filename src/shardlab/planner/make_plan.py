@@ -29,7 +29,6 @@ from shardlab.planner.memory.step_memory import (
     gathered_item,
     memory_profile,
     step_memory_items,
-    with_selective_saves,
 )
 from shardlab.planner.memory.workload import Workload, parse_workload
 from shardlab.planner.memory.workload_shards import workload_shards
@@ -354,7 +353,6 @@ def _plan_items(
     shards = workload_shards(working_mesh)
     framework = _framework(request)
     profile = memory_profile(None if framework is None else framework.name)
-    workload = with_selective_saves(workload, profile)
     items = step_memory_items(model.architecture, shards, workload, weights, profile)
     return (*counters, *items)
 

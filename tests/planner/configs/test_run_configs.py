@@ -469,3 +469,12 @@ def test_a_misspelled_setting_is_an_error_and_not_ignored(tmp_path, name, text, 
     with pytest.raises(InvalidRunConfig, match="is not a setting") as caught:
         load(tmp_path, name, text.replace(right, wrong), n_devices=256)
     assert right in caught.value.fix
+
+
+def test_all_misspelled_settings_are_named_at_once(tmp_path):
+    text = MAXTEXT.replace("ici_fsdp_parallelism", "ici_fdsp_parallelism")
+    text = text.replace("max_target_length", "max_target_lenght")
+    with pytest.raises(InvalidRunConfig, match="are not settings") as caught:
+        load(tmp_path, "run.yml", text, n_devices=256)
+    for name in ("ici_fsdp_parallelism", "max_target_length"):
+        assert repr(name) in caught.value.fix

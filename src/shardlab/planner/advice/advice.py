@@ -124,6 +124,7 @@ class Advice:
     sufficient_devices: int = 0
     devices_tried: int = 0
     requested: Candidate | None = None  # the best on a mesh that the user named
+    requested_source: str = ""  # the configuration that mesh is from; "": the user's option
 
     @property
     def best(self) -> Candidate | None:
@@ -135,10 +136,12 @@ class Advice:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data, byte for byte the same for the same advice."""
+        fields = vars(self).copy()
+        del fields["requested_source"]  # only for headings; the command adds the configuration
         return {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
-            **vars(self),
+            **fields,
             "choices": dict(self.choices),
             "budget": vars(self.budget).copy(),
             "ranked": [candidate.to_json() for candidate in self.ranked],

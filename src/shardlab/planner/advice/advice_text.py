@@ -36,6 +36,8 @@ _NEXT_TITLE = "What to run next"
 _MAX_SIZES = 8  # of a mesh axis, in one reason
 _MIN_SHARE = 0.001  # of a step's time: shorter communication is in the JSON only
 _MAX_NEAREST = 2  # of the candidates that do not fit
+_MAIN_FORMULAS = ("step:", "range:")
+_OVERLAP_FIGURES = ("overlap_loss", "exposed_share")
 _FASTER = 0.995  # ratio of times, from which on a candidate counts as faster
 
 
@@ -51,15 +53,22 @@ def advice_rich(advice: Advice, width: int = DEFAULT_WIDTH, *, top: int = DEFAUL
     return text
 
 
-def advice_lines(advice: Advice, width: int, *, top: int = DEFAULT_TOP) -> Iterator[Line]:
-    """Yield the best, the table, the losers by reason, what to run next, and the formulas."""
+def advice_lines(
+    advice: Advice, width: int, *, top: int = DEFAULT_TOP, with_formulas: bool = True
+) -> Iterator[Line]:
+    """Yield the best, the table, the losers by reason, what to run next, and the formulas.
+
+    Without formulas only the assumptions that matter most, and how to get the others.
+    """
     yield from sheet_lines(advice_sheet(advice, top=top), width)
     if advice.command:
         yield []
         yield [Span(text=_NEXT_TITLE, is_strong=True)]
         yield [Span(text=f"  {printable_text(advice.command)}")]  # not wrapped, to be copied
     yield []
-    yield from section_lines(_formulas_section(advice), width)
+    is_complete = with_formulas or not advice.formulas  # a figure or two without a step
+    section = _formulas_section(advice) if is_complete else _assumptions_section(advice)
+    yield from section_lines(section, width)
 
 
 def advice_html(advice: Advice, *, top: int = DEFAULT_TOP) -> str:
@@ -105,7 +114,8 @@ def _requested_section(advice: Advice, requested: Candidate) -> Section:
     meshes = [candidate.mesh for candidate in advice.ranked]
     rank = f"rank {meshes.index(requested.mesh) + 1}; " if requested.mesh in meshes else ""
     text = _candidate_text(requested) if requested.strategy else requested.mesh_text
-    title = f"The mesh you named: {rank}{requested.reason}"
+    source = f"mesh of {advice.requested_source}" if advice.requested_source else "mesh you named"
+    title = printable_text(f"The {source}: {rank}{requested.reason}")
     if requested.step is None:
         return Section(title, None, (text,))
     return replace(step_section(requested.step, ""), title=title, lines=(text,))
@@ -115,6 +125,21 @@ def _formulas_section(advice: Advice) -> Section:
     figures = map(_figure_line, advice.figures)
     lines = (*advice.formulas, *figures, *_efficiency_lines(advice))
     return Section("Formulas and figures", None, tuple(map(printable_text, lines)))
+
+
+def _assumptions_section(advice: Advice) -> Section:
+    """Return the formula of a step, its range, and which share of the peaks is reached."""
+    main = [text for text in advice.formulas if text.startswith(_MAIN_FORMULAS)]
+    shares = [
+        f"{figure.name} {figure.value:g}"
+        for figure in advice.figures
+        if figure.name.endswith("_efficiency") or figure.name in _OVERLAP_FIGURES
+    ]
+    lines = [*main, *_efficiency_lines(advice)]
+    lines += [f"shares of the peaks: {', '.join(shares)}"] if shares else []
+    n_more = len(advice.formulas) + len(advice.figures)
+    lines.append(f"--formulas prints all {n_more} formulas and hardware figures, with sources")
+    return Section("Assumptions", None, tuple(map(printable_text, lines)))
 
 
 def _figure_line(figure: FigureUsed) -> str:
@@ -197,9 +222,23 @@ def _ranking_section(advice: Advice, top: int, is_wide: bool) -> Section:
         cells = {"#": str(number), **_ranking_cells(candidate)}
         beneath = (candidate.reason,) if candidate.reason and not is_wide else ()
         rows.append(Row(cells=tuple(cells[column.head] for column in columns), notes=beneath))
-    order = "best first" if is_timed else "least memory first"
     lines = tuple(_ranking_legend(advice, len(visible), is_timed, is_training))
-    return Section(f"What fits, {order}", Table(columns, tuple(rows)), lines)
+    title = f"What fits, {_order_text(advice, is_timed, is_training)}"
+    return Section(title, Table(columns, tuple(rows)), lines)
+
+
+def _order_text(advice: Advice, is_timed: bool, is_training: bool) -> str:
+    """Return in which order meshes are listed: times alone would look unsorted."""
+    if not is_timed:
+        return "least memory first"
+    if not is_training:
+        return "best first"
+    percent = f"{100 * COMPARISON_ERROR:.0f} %"
+    order = f"best first: by step time, a usual mesh before one up to {percent} faster"
+    software = list(dict.fromkeys(candidate.framework for candidate in advice.ranked))
+    if len(software) > 1:
+        order += f"; {' and '.join(software)} alternate (--framework ranks one)"
+    return order
 
 
 def _ranking_legend(
@@ -215,15 +254,6 @@ def _ranking_legend(
             f"step = {step} + exposed communication{waiting}; range: 90 % of published runs are "
             "within it"
         )
-    if is_timed and is_training:
-        percent = f"{100 * COMPARISON_ERROR:.0f} %"
-        yield (
-            f"order: by step time; a mesh that recipes do not use must be {percent} faster, the "
-            "error of a comparison"
-        )
-    software = list(dict.fromkeys(candidate.framework for candidate in advice.ranked))
-    if is_timed and len(software) > 1:
-        yield f"software: {' and '.join(software)} alternate; --framework ranks one"
     if n_hidden := len(advice.ranked) - n_visible:
         noun = "mesh" if n_hidden == 1 else "meshes"
         yield f"and {n_hidden:,} more {noun}: --top {len(advice.ranked)}"

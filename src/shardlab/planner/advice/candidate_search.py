@@ -193,6 +193,10 @@ class CandidateSearch:
         if arch and n_stages > max(arch.layers, 1):
             before = f"{arch.layers} layers are fewer than stage="
             return "model", MeshRejection(before=before, size=n_stages)
+        tensor = sizes.get("tensor", 1)
+        if arch and arch.heads % tensor and arch.hidden % tensor:
+            before = f"{arch.heads} heads and width {arch.hidden:,} are not divisible by tensor="
+            return "model", MeshRejection(before=before, size=tensor)
         if (workload := self.workload) is None:
             return None
         context = sizes.get("context", 1)

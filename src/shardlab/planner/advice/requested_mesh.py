@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from shardlab.errors import InvalidType, UnknownMeshAxis
+from shardlab.errors import InvalidSize, UnknownMeshAxis
 from shardlab.planner.advice.advice import Advice, Candidate
 from shardlab.planner.advice.candidate_ranking import compare_with_best, rank_candidates
 from shardlab.planner.advice.candidate_search import MESH_AXES, CandidateSearch
@@ -35,8 +35,9 @@ def parse_requested_mesh(mesh: Any, n_devices: int) -> Mapping[str, int]:
             fix="names such as data, fsdp, tensor, expert, context or stage.",
         )
     if parsed.n_devices != n_devices:
-        raise InvalidType(
-            f"The mesh {parsed} has {parsed.n_devices:,} devices, and {n_devices:,} are given.",
+        product = " * ".join(map(str, parsed.shape.values()))
+        raise InvalidSize(
+            f"The mesh {parsed} has {product} = {parsed.n_devices:,} devices, not {n_devices:,}.",
             fix=f"a mesh of {n_devices:,} devices, or --devices {parsed.n_devices}.",
         )
     sizes = {

@@ -64,14 +64,19 @@ class Settings:
           try:   Did you mean 'tensor_parallel'?
         """
         absent = sorted(name for name in self._known if name not in self.values)
+        meant: dict[str, str] = {}
         for name in self.ignored:
             nearest = nearest_name(name, absent, _MISSPELLED)
             if nearest is not None and _letters(nearest) != _letters(name):
-                raise InvalidRunConfig(
-                    f"{short_repr(name, 80)} is not a setting.",
-                    where=self.where,
-                    fix=f"Did you mean {nearest!r}?",
-                )
+                meant[name] = nearest
+        if not meant:
+            return
+        names = " and ".join(short_repr(name, 80) for name in meant)
+        raise InvalidRunConfig(
+            f"{names} {'is not a setting' if len(meant) == 1 else 'are not settings'}.",
+            where=self.where,
+            fix=f"Did you mean {' and '.join(map(repr, meant.values()))}?",
+        )
 
     def mark_read(self, names: Iterable[str]) -> None:
         """Note that settings were read, with whatever values."""

@@ -283,8 +283,13 @@ def _saved_bytes(
     return n_bytes, terms
 
 
-def saved_item(arch: Architecture, shards: WorkloadShards, workload: Workload) -> MemoryItem:
-    """Return what the remat policy saves of all layers of the stage, with its formula."""
+def saved_item(
+    arch: Architecture, shards: WorkloadShards, workload: Workload, policy: str = ""
+) -> MemoryItem:
+    """Return what the remat policy saves of all layers of the stage, with its formula.
+
+    `policy` is its name, if the workload has what the policy of that name saves.
+    """
     _, tokens_formula = _tokens_per_device(shards, workload)
     n_bytes, terms = _saved_bytes(arch, shards, workload)
     in_flight = _microbatches_in_flight(arch, shards, workload)
@@ -295,7 +300,7 @@ def saved_item(arch: Architecture, shards: WorkloadShards, workload: Workload) -
     host_note = f"; on the host: {workload.offload}" if workload.offload else ""
     return MemoryItem(
         kind="activations",
-        name=f"saved for the backward pass (remat {workload.remat})",
+        name=f"saved for the backward pass (remat {policy or workload.remat})",
         bytes_per_device=int(n_bytes * in_flight),
         formula=f"{flight_factor}{' + '.join(terms) or 'nothing'}; tokens: {tokens_formula}"
         f"{stage_note}{host_note}",

@@ -207,9 +207,10 @@ def step_memory_items(
     profile: MemoryProfile,
 ) -> tuple[MemoryItem, ...]:
     """Return the peak as items with formulas; they add up to `find_peak`."""
+    policy, workload = workload.remat, with_selective_saves(workload, profile)
     tokens = count_token_memory(arch, shards, workload)
     peak = find_peak(tokens, weights, workload, shards, profile)
-    saved = saved_item(arch, shards, workload)
+    saved = saved_item(arch, shards, workload, policy)
     is_loss = _loss_bytes(tokens, weights, workload, shards, profile) > (
         weights.gradients + _backward_bytes(tokens, weights, workload, profile)
     )

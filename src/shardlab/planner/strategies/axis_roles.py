@@ -9,6 +9,8 @@ The names are those of the scaling book, MaxText, Megatron, TorchTitan and commo
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from shardlab.sharding.mesh import Mesh
 
 # role -> names of mesh axes that have it
@@ -33,11 +35,16 @@ BATCH_ROLES = ("data", "fsdp", "expert")
 
 def mesh_axis_roles(mesh: Mesh) -> dict[str, tuple[str, ...]]:
     """Return the mesh axes of each role that the mesh has, in mesh order."""
-    by_role: dict[str, tuple[str, ...]] = {}
-    for role, names in ROLES.items():
-        if axes := tuple(name for name in mesh.axis_names if name.lower() in names):
-            by_role[role] = axes
-    return by_role
+    return dict(_roles_of(tuple(mesh.axis_names)))
+
+
+@lru_cache(maxsize=1024)  # a search asks for the roles of the same few names 100,000 times
+def _roles_of(axis_names: tuple[str, ...]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    return tuple(
+        (role, axes)
+        for role, names in ROLES.items()
+        if (axes := tuple(name for name in axis_names if name.lower() in names))
+    )
 
 
 def batch_axes(mesh: Mesh) -> tuple[str, ...]:

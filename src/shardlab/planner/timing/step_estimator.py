@@ -104,6 +104,8 @@ class StepEstimator:
     dtype: str = "bf16"  # of the products with weights
     _operations: dict[object, _TimedOperations] = field(default_factory=dict)
     _frameworks: dict[MeshSizes, Framework] = field(default_factory=dict)
+    _timers: dict[str, OperationTimer] = field(default_factory=dict)  # by framework
+    _model_flops: dict[tuple[Architecture, Workload], float] = field(default_factory=dict)
     # the collectives for the weights that were counted last
     _collectives: tuple[Weights, dict[object, CollectiveTimes]] | None = None
 
@@ -124,10 +126,9 @@ class StepEstimator:
         placement, times = self.timer.choose_placement(collectives, busy, loss)
         n_devices = work.mesh.n_devices
         framework = self.framework_for(work.mesh)
-        count_flops = training_flops if self.is_training else decoding_flops
         step = StepTime(
             flops=sum(operation.flops * operation.count for operation in operations) * n_devices,
-            model_flops=count_flops(self.model, arch, workload),
+            model_flops=self._count_flops(arch, workload),
             peak_flops=self.operation_timer.peak_flops() * n_devices,
             operations=operations,
             collectives=times,
@@ -154,7 +155,7 @@ class StepEstimator:
         forward = prefill_operations(
             arch, work.products, shards, workload, dtype=self.dtype, framework=framework
         )
-        timer = replace(self.operation_timer, framework=framework)
+        timer = self._timer_for(framework)
         operations = tuple(timer.time(item) for item in (*forward.layers, *forward.head))
         is_wide = work.has_wide_experts
         collectives = tuple(
@@ -202,7 +203,7 @@ class StepEstimator:
                 if self.is_training
                 else decoding_operations(arch, work.products, shards, workload, cache_bytes)
             )
-            timer = replace(self.operation_timer, framework=framework)
+            timer = self._timer_for(framework)
             self._operations[key] = _TimedOperations(
                 *(
                     tuple(map(timer.time, part))
@@ -210,6 +211,20 @@ class StepEstimator:
                 )
             )
         return self._operations[key]
+
+    def _count_flops(self, arch: Architecture, workload: Workload) -> float:
+        """Return the FLOPs that the model needs for one step; equal on all meshes."""
+        key = arch, workload
+        if key not in self._model_flops:
+            count_flops = training_flops if self.is_training else decoding_flops
+            self._model_flops[key] = count_flops(self.model, arch, workload)
+        return self._model_flops[key]
+
+    def _timer_for(self, framework: Framework) -> OperationTimer:
+        """Return the timer of a framework; all of them collect the same `used` figures."""
+        if framework.name not in self._timers:
+            self._timers[framework.name] = replace(self.operation_timer, framework=framework)
+        return self._timers[framework.name]
 
     def framework_for(self, mesh: Mesh) -> Framework:
         """Return the framework whose efficiency is assumed on a mesh."""
@@ -297,14 +312,32 @@ def _operations_of_step(
         last_seconds = last_share * _total_seconds(layers) + _total_seconds(timed.head)
         if last_seconds <= _total_seconds(layers):
             return (*_repeat(layers, n_microbatches), *timed.update)
-        layers = tuple(replace(time, count=time.count * last_share) for time in layers)
+        layers = _scale_counts(layers, last_share)
     return (*_repeat((*layers, *timed.head), n_microbatches), *timed.update)
 
 
 def _repeat(times: Sequence[OperationTime], n: int) -> tuple[OperationTime, ...]:
     if n == 1:
         return tuple(times)
-    return tuple(replace(time, count=time.count * n) for time in times)
+    return _scale_counts(times, n)
+
+
+def _scale_counts(times: Iterable[OperationTime], factor: float) -> tuple[OperationTime, ...]:
+    """Return operations that are executed `factor` times as often.
+
+    Constructed and not copied by `replace`, which takes several times as long: a search scales
+    hundreds of thousands of them.
+    """
+    return tuple(
+        OperationTime(
+            name=time.name,
+            count=time.count * factor,
+            seconds=time.seconds,
+            flops=time.flops,
+            bound=time.bound,
+        )
+        for time in times
+    )
 
 
 def _total_seconds(times: Iterable[OperationTime]) -> float:

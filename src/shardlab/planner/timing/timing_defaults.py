@@ -88,8 +88,13 @@ def with_timing_defaults(
     *,
     is_remat_given: bool = False,
     is_schedule_given: bool = False,
+    usable_bytes: int | None = None,
 ) -> Workload:
-    """Return the workload with remat policy, microbatch and schedule, where they are not given."""
+    """Return the workload with remat policy, microbatch and schedule, where they are not given.
+
+    With `usable_bytes` of a device's memory, a plan's, the first default whose estimate fits there
+    is preferred to one that may fit only because the estimate errs.
+    """
     framework, mesh = estimator.framework_for(work.mesh), work.mesh
     if not is_schedule_given:
         workload = replace(workload, schedule=parse_schedule(framework.schedule))
@@ -101,11 +106,19 @@ def with_timing_defaults(
         workload = replace(workload, microbatch=n_shards)
     if not is_remat_given:
         workload = replace(workload, remat=framework.remat)
-    if estimator.timer.hardware.network == "torus" or _has_experts(estimator):
+    if estimator.timer.hardware.network == "torus":
         return workload
     policies = (workload.remat,) if is_remat_given else (workload.remat, "full")
     variants = list(_divide_batch(workload, policies, n_shards))
-    return next((variant for variant in variants if _fits(variant, estimator, work)), variants[0])
+    if usable_bytes is not None:
+        for variant in variants:
+            if _fits(variant, estimator, work, usable_bytes):
+                return variant
+    if _has_experts(estimator) or "hbm_bytes" not in estimator.timer.hardware.figures:
+        return workload
+    limit = _PEAK_ERROR * estimator.timer.hardware.figure("hbm_bytes").value
+    fitting = (variant for variant in variants if _fits(variant, estimator, work, limit))
+    return next(fitting, variants[0])
 
 
 def _has_experts(estimator: StepEstimator) -> bool:
@@ -139,17 +152,14 @@ def _divide_batch(workload: Workload, policies: Sequence[str], n_shards: int) ->
                 yield replace(variant, microbatch=variant.batch // count)
 
 
-def _fits(workload: Workload, estimator: StepEstimator, work: ShardedWork) -> bool:
-    """Return whether a device may have the memory of a step, given the error of the estimate."""
-    hardware, arch = estimator.timer.hardware, estimator.model.architecture
-    if work.stored is None or arch is None or "hbm_bytes" not in hardware.figures:
+def _fits(workload: Workload, estimator: StepEstimator, work: ShardedWork, n_bytes: float) -> bool:
+    """Return whether the memory of a step is estimated to be at most so many bytes."""
+    arch = estimator.model.architecture
+    if work.stored is None or arch is None:
         return True
     profile = memory_profile(estimator.framework_for(work.mesh).name)
     workload, shards = with_selective_saves(workload, profile), workload_shards(work.mesh)
     tokens = count_token_memory(arch, shards, workload)
     peak = find_peak(tokens, work.stored, workload, shards, profile)
     stored = work.stored.parameters + work.stored.gradients
-    return (
-        stored + peak.activations + peak.optimizer
-        <= _PEAK_ERROR * hardware.figure("hbm_bytes").value
-    )
+    return stored + peak.activations + peak.optimizer <= n_bytes
