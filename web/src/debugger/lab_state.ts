@@ -5,6 +5,7 @@ import type { LineDiagnostic } from "../editor/python_editor.ts";
 import type { Recording } from "../shared/recording.ts";
 import * as api from "./api.ts";
 import { differingDevices, matchingValue } from "./compare_runs.ts";
+import { LatestRequest } from "./latest_request.ts";
 import { LoadedRecording } from "./loaded_recording.ts";
 import { countDevices, meshText, parseMesh, type MeshAxes } from "./mesh_grid.ts";
 import { DebuggerState } from "./state.ts";
@@ -69,7 +70,7 @@ export class LabState {
   /** Why the recording has another mesh than the requested one; empty if it has not. */
   readonly meshNote = signal("");
   readonly recordingId = signal<string | null>(null);
-  readonly edits = signal<api.ProgramEdit[] | "loading" | null>(null);
+  readonly edits = signal<api.ProgramEdit[] | "loading" | "waiting" | null>(null);
   /** The edit of the run on the stage, and the program as it was before. */
   readonly brokenBy = signal<{ edit: api.ProgramEdit; settings: ProgramSettings; run: LoadedRecording; id: string | null } | null>(null);
   readonly meshAxes = computed<MeshAxes | string>(() => parseMesh(this.mesh.value));
@@ -104,6 +105,8 @@ export class LabState {
   readonly isRestored = signal(false);
   /** The number of the newest run: what an older one still reports is ignored. */
   private runCount = 0;
+  /** Lists the edits of "Break it"; a program that is being typed is not sent for each key. */
+  private readonly editSearch = new LatestRequest((program: { text: string; mesh: string }) => api.fetchEdits(program.text, program.mesh));
 
   constructor(readonly chips: string[]) {
     // A fault belongs to the text that was run.
@@ -112,6 +115,7 @@ export class LabState {
       this.mesh.value;
       this.diagnostics.value = [];
       this.edits.value = null;
+      this.editSearch.drop();
     });
   }
 
@@ -418,16 +422,24 @@ export class LabState {
     }
   }
 
+  /** List the edits of the program on the stage; those of a text that is being typed would be of no use. */
   async loadEdits(): Promise<void> {
-    if (this.edits.value !== null || this.brokenBy.value !== null) return;
+    if (this.edits.value !== null || this.brokenBy.value !== null || this.isStale.value) return;
     this.edits.value = "loading";
     try {
-      const edits = await api.fetchEdits(this.text.value, this.mesh.value);
-      this.edits.value = edits;
+      const edits = await this.editSearch.request({ text: this.text.value, mesh: this.mesh.value });
+      if (edits !== null) this.edits.value = edits;
     } catch (error) {
-      this.edits.value = [];
-      this.showError(error);
+      // Nobody asked for this request: what the person does next matters more than why it has to wait.
+      const isTooMany = error instanceof api.ApiError && error.isTooMany;
+      this.edits.value = isTooMany ? "waiting" : [];
+      if (!isTooMany) this.showError(error);
     }
+  }
+
+  retryEdits(): void {
+    this.edits.value = null;
+    void this.loadEdits();
   }
 
   pin(): void {
