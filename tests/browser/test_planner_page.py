@@ -77,11 +77,11 @@ def test_a_plan_under_way_is_visible_and_cannot_be_pinned(open_visit):
     visit.check()
 
 
-def test_a_plan_that_jax_rejects_does_not_lead_with_fits(open_visit):
+def test_a_plan_that_jax_rejects_says_so_in_its_first_words(open_visit):
     rules = quote('[[rules]]\npath = ".*"\nspec = "tensor"\n')
     path = f"/plan?model=llama3-8b&mesh=fsdp=8,tensor=3&rules={rules}&hardware=tpu-v5p"
     visit, page = open_planner(open_visit, path)
-    verdict_is(page, "rejected by JAX; ")
+    verdict_is(page, "fits in memory, but JAX rejects it: ")
     assert "fails" in page.locator(".verdict").get_attribute("class")
     assert "JAX rejects it" in page.locator(".findings").inner_text()
     visit.check()

@@ -31,9 +31,10 @@ export function BreakPanel({ lab }: { lab: LabState }) {
       {lab.isStale.value && !lab.isRunning.value && <p class="dbg-hint">The program has changed: run it, then break it.</p>}
       <p class="dbg-hint">Each button makes one mistake in a copy of the program and runs it. Devices with incorrect values are red, devices that hang say so.</p>
       <ul class="dbg-rows dbg-choices">
+        {/* Not "disabled" during the run: that would take the focus away from the button that started it. */}
         {edits.map((edit) => (
           <li key={edit.id}>
-            <button type="button" class={`dbg-row${edit.id === current ? " is-current" : ""}`} disabled={lab.isStale.value} onClick={() => void lab.breakIt(edit)}>
+            <button type="button" class={`dbg-row${edit.id === current ? " is-current" : ""}`} aria-disabled={lab.isStale.value} onClick={() => !lab.isStale.value && void lab.breakIt(edit)}>
               <span class="dbg-row-title">{edit.label}</span>
               <span class="dbg-row-note">{edit.description}</span>
             </button>

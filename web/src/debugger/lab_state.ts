@@ -46,9 +46,10 @@ export function functionNames(source: string): string[] {
   return [...new Set(names)].filter((name) => !name.endsWith("_args"));
 }
 
-/** Say which mesh a recording is on if that is not the one requested, or not the one that the program builds; else "". */
+/** Say which mesh a recording is on if that is not the one requested (none if empty), or not the one that the program builds; else "". */
 export function meshNotice(recording: Pick<Recording, "mesh" | "program_mesh">, requested: string): string {
   const mesh = meshText(recording.mesh);
+  if (requested === "") return "";
   if (requested !== mesh) return `The program builds its own mesh ${mesh}; the mesh field was not used.`;
   const built = recording.program_mesh ?? [];
   return built.length > 0 ? `The program builds the mesh ${meshText(built)}; it ran on ${mesh}, the mesh in the field.` : "";
@@ -269,7 +270,8 @@ export class LabState {
       this.recordingId.value = id;
       this.meshNote.value = recording.steps.length > 0 ? meshNotice(recording, requested) : "";
       // A mesh that was changed during the run is for the next one.
-      if (requestedMesh === undefined || this.mesh.value === requestedMesh) this.mesh.value = mesh;
+      // An empty field stays empty: the program's own mesh may change with its text.
+      if (requestedMesh === undefined || (requested !== "" && this.mesh.value === requestedMesh)) this.mesh.value = mesh;
       if (recording.hardware !== null) this.hardware.value = recording.hardware;
       this.fault.value = null;
       this.isRestored.value = false;
@@ -304,7 +306,7 @@ export class LabState {
     const settings = this.brokenBy.value?.settings ?? this.settings();
     const intactId = this.brokenBy.value?.id ?? this.recordingId.value;
     if (intact === null) return;
-    await this.record({ ...this.requestFor(settings), edit: edit.id }, (recording, id) => {
+    await this.record({ ...this.requestFor({ ...settings, mesh: settings.mesh.trim() || meshText(intact.mesh) }), edit: edit.id }, (recording, id) => {
       const edits = this.edits.value;
       batch(() => {
         this.show(recording, id);
@@ -338,6 +340,7 @@ export class LabState {
       this.openProgram(broken.settings);
       this.viewer.baseline.value = null;
       this.show(broken.run.recording, broken.id);
+      this.mesh.value = broken.settings.mesh;
     });
     this.edits.value = edits;
   }
@@ -427,7 +430,7 @@ export class LabState {
     if (this.edits.value !== null || this.brokenBy.value !== null || this.isStale.value) return;
     this.edits.value = "loading";
     try {
-      const edits = await this.editSearch.request({ text: this.text.value, mesh: this.mesh.value });
+      const edits = await this.editSearch.request({ text: this.text.value, mesh: this.mesh.value.trim() || meshText(this.viewer.run.value?.mesh ?? []) });
       if (edits !== null) this.edits.value = edits;
     } catch (error) {
       // Nobody asked for this request: what the person does next matters more than why it has to wait.

@@ -4,6 +4,7 @@ const PAUSE_MS = 600;
 
 export class LatestRequest<Query, Answer> {
   private newest = 0;
+  private lastDrop = Number.NEGATIVE_INFINITY;
   private underWay: Promise<unknown> = Promise.resolve();
 
   constructor(
@@ -15,7 +16,7 @@ export class LatestRequest<Query, Answer> {
   async request(query: Query): Promise<Answer | null> {
     this.newest += 1;
     const own = this.newest;
-    await new Promise((resolve) => setTimeout(resolve, this.pauseMs));
+    await new Promise((resolve) => setTimeout(resolve, Math.max(0, this.lastDrop + this.pauseMs - performance.now())));
     while (own === this.newest) {
       const before = this.underWay;
       await before;
@@ -34,8 +35,9 @@ export class LatestRequest<Query, Answer> {
     }
   }
 
-  /** Nobody waits for the newest answer any more. */
+  /** What the newest request is about has changed: the next one comes after a pause. */
   drop(): void {
     this.newest += 1;
+    this.lastDrop = performance.now();
   }
 }

@@ -202,6 +202,17 @@ def _ranking_section(advice: Advice, top: int, is_wide: bool) -> Section:
     return Section(f"What fits, {order}", Table(columns, tuple(rows)), lines)
 
 
+def order_text(advice: Advice) -> str:
+    """Return why rows are not in the order of their step times alone; empty if they are."""
+    if not advice.ranked or advice.ranked[0].step is None or not _is_training(advice):
+        return ""
+    percent = f"{100 * COMPARISON_ERROR:.0f} %"
+    return (
+        f"by step time; a mesh that recipes do not use must be {percent} faster, the error of a "
+        "comparison"
+    )
+
+
 def _ranking_legend(
     advice: Advice, n_visible: int, is_timed: bool, is_training: bool
 ) -> Iterator[str]:
@@ -215,12 +226,8 @@ def _ranking_legend(
             f"step = {step} + exposed communication{waiting}; range: 90 % of published runs are "
             "within it"
         )
-    if is_timed and is_training:
-        percent = f"{100 * COMPARISON_ERROR:.0f} %"
-        yield (
-            f"order: by step time; a mesh that recipes do not use must be {percent} faster, the "
-            "error of a comparison"
-        )
+    if order := order_text(advice):
+        yield f"order: {order}"
     software = list(dict.fromkeys(candidate.framework for candidate in advice.ranked))
     if is_timed and len(software) > 1:
         yield f"software: {' and '.join(software)} alternate; --framework ranks one"
