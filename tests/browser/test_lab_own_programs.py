@@ -161,3 +161,51 @@ def test_on_a_narrow_screen_the_controls_are_below_the_stage(open_visit):
         dock = page.locator(".dbg-dock").bounding_box()
         assert dock["y"] >= stage["y"] + stage["height"] - 1
     visit.take_screenshot("lab-narrow-top")
+
+
+def test_an_empty_mesh_field_is_the_mesh_of_the_program(open_visit):
+    visit = open_visit()
+    page, requests = open_lab(visit)
+    page.get_by_label("Mesh", exact=True).fill("")
+    replace_text(page, OWN_PROGRAM)
+    run(page)
+    page.wait_for_url("**/lab?recording=*")
+    assert requests[-1]["mesh"] == ""
+    expect(page.get_by_label("Mesh", exact=True)).to_have_value("")
+    expect(page.locator(".dbg-notice")).to_have_count(0)
+    page.get_by_role("tab", name="Break it").click()
+    page.get_by_role("button", name=re.compile("Remove")).click()
+    page.get_by_text("Broken on purpose:").wait_for()
+    visit.check()
+
+
+def test_typing_beside_break_it_asks_the_server_for_nothing(open_visit):
+    visit = open_visit()
+    page, _ = open_lab(visit)
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(request.url) if "edits" in request.url else None)
+    page.get_by_role("tab", name="Break it").click()
+    page.get_by_role("button", name=re.compile("Remove")).wait_for()
+    assert len(sent) == 1
+    page.locator(".dbg-editor .cm-content").focus()
+    page.keyboard.type("# one, two, three")
+    page.get_by_text("The program has changed: run it, then break it.").first.wait_for()
+    run(page)
+    page.wait_for_url("**/lab?recording=*")
+    page.get_by_role("button", name=re.compile("Remove")).wait_for()
+    assert len(sent) == 2
+    visit.check()
+
+
+def test_too_many_jobs_of_a_list_that_nobody_asked_for_are_no_error(open_visit):
+    visit = open_visit()
+    page, _ = open_lab(visit)
+    error = {"error": {"code": "x", "message": "You already have 16 jobs.", "fix": "wait."}}
+    page.route("**/api/v1/edits", lambda route: route.fulfill(status=429, json=error))
+    page.get_by_role("tab", name="Break it").click()
+    again = page.get_by_role("button", name="Look for places to break again")
+    again.wait_for()
+    expect(page.get_by_role("alert")).to_have_count(0)
+    page.unroute("**/api/v1/edits")
+    again.click()
+    page.get_by_role("button", name=re.compile("Remove")).wait_for()

@@ -56,11 +56,32 @@ def test_a_pinned_plan_is_compared_and_stays_in_the_url(open_visit):
     visit.check()
 
 
-def test_a_plan_that_jax_rejects_does_not_lead_with_fits(open_visit):
+def test_a_plan_under_way_is_visible_and_cannot_be_pinned(open_visit):
+    visit, page = open_planner(open_visit)
+    waiting = []
+    page.route("**/api/v1/plans", lambda route: waiting.append(route))
+    page.select_option("#optimizer", "adafactor")
+    page.get_by_text("Computing…").wait_for()
+    pin = page.get_by_role("button", name="Pin this plan")
+    expect(pin).to_be_disabled()
+    expect(page.locator(".computing")).to_have_css("opacity", "1")
+    visit.take_screenshot("plan-computing")
+    before = page.locator(".verdict").inner_text()
+    waiting[0].continue_()
+    expect(page.get_by_text("Computing…")).to_have_count(0)
+    assert page.locator(".verdict").inner_text() != before
+    pin.click()
+    assert "Pinned. Change the mesh" in page.locator(".pin-text").inner_text()
+    page.get_by_role("columnheader", name="Difference").wait_for()
+    assert set(page.locator(".kinds td:last-child").all_inner_texts()) == {"same"}
+    visit.check()
+
+
+def test_a_plan_that_jax_rejects_says_so_in_its_first_words(open_visit):
     rules = quote('[[rules]]\npath = ".*"\nspec = "tensor"\n')
     path = f"/plan?model=llama3-8b&mesh=fsdp=8,tensor=3&rules={rules}&hardware=tpu-v5p"
     visit, page = open_planner(open_visit, path)
-    verdict_is(page, "rejected by JAX; ")
+    verdict_is(page, "fits in memory, but JAX rejects it: ")
     assert "fails" in page.locator(".verdict").get_attribute("class")
     assert "JAX rejects it" in page.locator(".findings").inner_text()
     visit.check()

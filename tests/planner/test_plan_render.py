@@ -219,18 +219,21 @@ def test_the_headline_counts_the_findings_below():
     assert counts["warning"] > 1
     first = str(printed).splitlines()[0]
     warnings = f"{counts['warning']} warnings"
-    assert first == f"rejected by JAX; 4.1 kB on each of 2 devices; 1 error and {warnings} below"
+    assert first == f"JAX rejects it; 4.1 kB on each of 2 devices; 1 error and {warnings} below"
     assert first in plan_markdown(printed)
     assert first in plan_html(printed)
     assert "below" not in printed.svg()
 
 
-def test_a_plan_that_jax_rejects_does_not_begin_with_fits():
+def test_the_headline_of_a_plan_that_jax_rejects_says_why():
     rules = {"rules": [("w", "x")]}
     rejected = plan(model({"w": (63, 32)}), "x=2", rules=rules, hardware="tpu-v5p")
     assert rejected.fits
     assert {finding.code for finding in rejected.findings} >= {"plan.indivisible"}
-    assert str(rejected).startswith("rejected by JAX; 2.0 kB of 96.0 GB on each of 2 tpu-v5p; ")
+    assert " ".join(str(rejected).split()).startswith(
+        "fits in memory, but JAX rejects it: size 63 of 'w' is not divisible by 2; "
+        "2.0 kB of 96.0 GB on each of 2 tpu-v5p; "
+    )
     assert str(plan(model({"w": (64, 32)}), "x=2", rules=rules, hardware="tpu-v5p")).startswith(
         "fits"
     )

@@ -110,32 +110,46 @@ def plan_html(
 def plan_headline(plan: Plan) -> str:
     """Return the one sentence that matters: does it fit, and with how much free memory.
 
-    A plan that JAX rejects does not begin with "fits": its memory is not the problem.
+    A plan that JAX rejects says so and why, before any figure: its memory is not the problem.
     """
     used = bytes_text(plan.bytes_per_device)
     rejection = _rejection_text(plan)
     if (budget := plan.budget) is None:
-        return f"{rejection}{used} on each of {count_text(plan.n_devices, 'device')}"
+        verdict = f"JAX rejects it{rejection}; " if rejection is not None else ""
+        usage = f"{verdict}{used} on each of {count_text(plan.n_devices, 'device')}"
+        return printable_text(usage)
     free = budget.usable_bytes - plan.bytes_per_device
     capacity = bytes_text(budget.hbm_bytes)
     usage = f"{used} of {capacity} on each of {plan.n_devices:,} {budget.hardware}"
     percent = f"{budget.headroom:.0%}".replace("%", " %")
     headroom = f" after {percent} headroom" if budget.headroom else ""
-    if free >= 0 and rejection:
-        return printable_text(f"{rejection}{usage}")
+    if free >= 0 and rejection is not None:
+        return printable_text(f"fits in memory, but JAX rejects it{rejection}; {usage}")
     if free >= 0:
         fits = f"fits{_uncounted_text(plan)}"
         return printable_text(f"{fits}: {usage}, {bytes_text(free)} free{headroom}")
     # Names come from files: they must not send escape codes to a terminal.
-    return printable_text(
-        f"{rejection}does not fit: {usage}, {bytes_text(-free)} too much{headroom}"
-    )
+    also = f"; JAX rejects it too{rejection}" if rejection is not None else ""
+    return printable_text(f"does not fit: {usage}, {bytes_text(-free)} too much{headroom}{also}")
 
 
-def _rejection_text(plan: Plan) -> str:
-    """Return the beginning of the headline of a plan that JAX rejects; a finding has the reason."""
-    codes = {finding.code for finding in plan.findings if finding.severity == "error"}
-    return "rejected by JAX; " if codes - {"plan.does_not_fit"} else ""
+def _rejection_text(plan: Plan) -> str | None:
+    """Return why JAX rejects a plan, after a colon: "" if only a finding has it; else None."""
+    errors = [
+        finding
+        for finding in plan.findings
+        if finding.severity == "error" and finding.code != "plan.does_not_fit"
+    ]
+    if not errors:
+        return None
+    for finding in errors:
+        if finding.code == "plan.indivisible":
+            details = finding.details
+            paths = details.get("paths", ())
+            size = f"{details['size']:,}"
+            subject = f"size {size} of '{paths[0]}'" if paths else f"{details['subject']} {size}"
+            return f": {subject} is not divisible by {details['parts']:,}"
+    return ""
 
 
 def _headline_with_counts(plan: Plan) -> str:

@@ -16,7 +16,7 @@ from shardlab._text.nearest import unknown_name_text
 from shardlab.errors import InvalidModel, UnknownHardware, UnknownModel
 from shardlab.hardware.chips import hardware_names
 from shardlab.planner.advice.advice import Advice, Candidate
-from shardlab.planner.advice.advice_text import advice_headline
+from shardlab.planner.advice.advice_text import advice_headline, order_text
 from shardlab.planner.advice.make_advice import advise
 from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.workload import REMAT_POLICIES, Workload
@@ -313,6 +313,7 @@ def view_advice(advice: Advice) -> AdviceView:
         hardware=advice.hardware,
         n_devices=advice.n_devices,
         usable_bytes=advice.budget.usable_bytes,
+        order=order_text(advice),
         ranked=[_view_candidate(candidate) for candidate in advice.ranked[:_MAX_CANDIDATES]],
         n_ranked=len(advice.ranked),
         others=[_view_candidate(candidate) for candidate in advice.others[:_MAX_CANDIDATES]],

@@ -44,6 +44,9 @@ export interface RecordingRequest {
 
 /** A fault in the server's words: what, where, and a fix. */
 export class ApiError extends Error {
+  /** Whether the person has too many jobs or requests at once: later it works. */
+  isTooMany = false;
+
   constructor(message: string, readonly where: string, readonly fix: string, readonly line: number) {
     super(message);
   }
@@ -72,7 +75,11 @@ async function request(path: string, body?: unknown): Promise<unknown> {
   } catch {
     // A proxy or a crash answers with something else than JSON; the status says enough.
   }
-  if (!response.ok) throw errorFrom(parsed, `The server answered with status ${response.status}.`);
+  if (!response.ok) {
+    const error = errorFrom(parsed, `The server answered with status ${response.status}.`);
+    error.isTooMany = response.status === 429;
+    throw error;
+  }
   return parsed;
 }
 

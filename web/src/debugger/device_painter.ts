@@ -142,7 +142,7 @@ export class TilePainter {
     const size = Math.min(layout.headerHeight - 2, Math.max(11, 9.5 / view.scale));
     context.font = `600 ${size}px ${theme.textFont}`;
     const middle = tile.y + layout.headerHeight / 2 - 0.5;
-    const label = layout.mode === "mesh" ? String(tile.devices[0]) : group ? shortDevices(groupLabel(run, value, group)) : "";
+    const label = layout.mode === "mesh" ? String(tile.devices[0]) : group ? shortDevices(groupLabel(run, value, group)) : shortDevices(tile.label ?? "");
     context.fillText(label, tile.x + 6, middle, layout.tileWidth - 44);
     if (group === undefined) return;
     const room = layout.tileWidth - 18 - context.measureText(label).width;
@@ -308,7 +308,7 @@ export class TilePainter {
     context.textAlign = "center";
     context.textBaseline = "middle";
     context.font = `600 12px ${theme.textFont}`;
-    context.fillText(isWaiting ? "waits forever" : "never arrives", tile.x + layout.tileWidth / 2, top + height / 2, layout.tileWidth - 6);
+    context.fillText(waitingText(isWaiting, tile.devices.length), tile.x + layout.tileWidth / 2, top + height / 2, layout.tileWidth - 6);
   }
 
   private fillTexture(kind: keyof typeof TEXTURES, x: number, y: number, width: number, height: number): void {
@@ -410,6 +410,12 @@ export class TilePainter {
 export function roundedRect(context: CanvasRenderingContext2D, x: number, y: number, width: number, height: number, radius: number): void {
   context.beginPath();
   context.roundRect(x, y, width, height, radius);
+}
+
+/** "waits forever", or for several devices in one tile "511 wait forever" */
+export function waitingText(isWaiting: boolean, count: number): string {
+  if (!isWaiting) return count === 1 ? "never arrives" : `${count} never arrive`;
+  return count === 1 ? "waits forever" : `${count} wait forever`;
 }
 
 function shortDevices(devices: string): string {

@@ -8,7 +8,7 @@ import { CollectiveOverview } from "./collective_overview.tsx";
 import { cellIndex } from "./cells.ts";
 import { DeviceTable } from "./device_table.tsx";
 import { TilePainter, type View } from "./device_painter.ts";
-import { formatNumber } from "./format.ts";
+import { formatNumber, plural } from "./format.ts";
 import { HopPainter } from "./hop_painter.ts";
 import { collectiveKind, type CollectiveKind } from "./hop_state.ts";
 import { coordinateText } from "./mesh_grid.ts";
@@ -16,7 +16,7 @@ import { equalDevicesText, replicaSource } from "./loaded_recording.ts";
 import { Minimap } from "./minimap.tsx";
 import { resultHop } from "./navigation.ts";
 import { LARGE_GROUP, MANY_DEVICES, prefersReducedMotion, useDebugger, type DebuggerState } from "./state.ts";
-import { collectiveLayout, tileLayout, type Tile, type TileLayout } from "./tile_layout.ts";
+import { collectiveLayout, tileLayout, waitingLayout, type Tile, type TileLayout } from "./tile_layout.ts";
 import { ValueHeader } from "./value_header.tsx";
 import { Predict } from "../shared/predict.tsx";
 import { predictionFor } from "./prediction.ts";
@@ -48,7 +48,10 @@ function showsOverview(state: DebuggerState): boolean {
 export function effectiveMode(state: DebuggerState): "mesh" | "groups" | "table" {
   const mode = state.mode.value;
   if (mode !== "auto") return mode;
-  return (state.run.value?.deviceCount ?? 0) > MANY_DEVICES ? "groups" : "mesh";
+  if ((state.run.value?.deviceCount ?? 0) <= MANY_DEVICES) return "mesh";
+  // As many groups as tiles of a large mesh say nothing together, and the mesh has a pattern. Waiting devices have states.
+  const groupCount = state.value.value?.n_groups ?? 0;
+  return groupCount > MANY_DEVICES && state.step.value?.waiting == null ? "mesh" : "groups";
 }
 
 function currentLayout(state: DebuggerState, value: Value, [width, height]: [number, number]): TileLayout | null {
@@ -57,6 +60,10 @@ function currentLayout(state: DebuggerState, value: Value, [width, height]: [num
   const collective = state.step.value?.collective ?? null;
   if (collective !== null && isMidCollective(state) && state.showsOneGroup.value) {
     return collectiveLayout(run, value, state.collectiveGroup.value, [width - 2 * MARGIN, height - 2 * MARGIN]);
+  }
+  const waiting = state.step.value?.waiting ?? null;
+  if (waiting !== null && run.deviceCount > MANY_DEVICES && effectiveMode(state) === "groups") {
+    return waitingLayout(run, value, waiting, [width - 2 * MARGIN, height - 2 * MARGIN]);
   }
   const mode = isMidCollective(state) ? "mesh" : effectiveMode(state) === "groups" ? "groups" : "mesh";
   return tileLayout(run, value, mode, {
@@ -311,7 +318,7 @@ function tooltipText(state: DebuggerState, leading: number[], tile: Tile, layout
   const [run, value] = [state.run.value!, state.value.value!];
   const group = value.groups[tile.group];
   const device = tile.devices[0]!;
-  const lines = [tile.devices.length === 1 ? `device ${device}: ${coordinateText(run.mesh, device)}` : `devices ${group?.devices}`];
+  const lines = [tile.devices.length === 1 ? `device ${device}: ${coordinateText(run.mesh, device)}` : group === undefined ? plural(tile.devices.length, "device") : `devices ${group.devices}`];
   const grid = tile.group < 0 ? null : run.groupGrid(value, tile.group, leading);
   if (grid !== null && y > tile.y + layout.headerHeight && !isMidCollective(state)) {
     const row = Math.floor(((y - tile.y - layout.headerHeight) / (layout.tileHeight - layout.headerHeight)) * grid.rows);

@@ -51,6 +51,8 @@ export function Guide({ lab }: { lab: LabState }) {
         {item(3, "Break it: see which devices are incorrect or hang", () => {
           state.pause();
           state.panel.value = "break";
+          // The panel is far from this button, for the eyes and for the keyboard.
+          requestAnimationFrame(() => document.getElementById("dbg-tab-panel")?.focus());
         })}
       </ol>
       <span class="dbg-guide-keys"><kbd>{"\u2190"}</kbd> <kbd>{"\u2192"}</kbd> step, <kbd>space</kbd> plays</span>

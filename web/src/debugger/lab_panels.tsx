@@ -12,9 +12,18 @@ export function BreakPanel({ lab }: { lab: LabState }) {
   const hasRun = lab.viewer.run.value !== null;
   useEffect(() => {
     if (hasRun) void lab.loadEdits();
-  }, [hasRun, edits === null]);
+  }, [hasRun, edits === null, lab.isStale.value]);
   if (!hasRun) return <p class="dbg-hint">Run the program first; then break it here.</p>;
+  if (edits === null && lab.isStale.value && !lab.isRunning.value) return <p class="dbg-hint">The program has changed: run it, then break it.</p>;
   if (edits === null || edits === "loading") return <p class="dbg-hint">Looking for places to break{"\u2026"}</p>;
+  if (edits === "waiting") {
+    return (
+      <>
+        <p class="dbg-hint">The server has too many of your jobs at the moment.</p>
+        <button type="button" onClick={() => lab.retryEdits()}>Look for places to break again</button>
+      </>
+    );
+  }
   if (edits.length === 0) return <p class="dbg-hint">There is no collective, axis or branch to break in this program.</p>;
   const current = lab.brokenBy.value?.edit.id;
   return (
@@ -22,9 +31,10 @@ export function BreakPanel({ lab }: { lab: LabState }) {
       {lab.isStale.value && !lab.isRunning.value && <p class="dbg-hint">The program has changed: run it, then break it.</p>}
       <p class="dbg-hint">Each button makes one mistake in a copy of the program and runs it. Devices with incorrect values are red, devices that hang say so.</p>
       <ul class="dbg-rows dbg-choices">
+        {/* Not "disabled" during the run: that would take the focus away from the button that started it. */}
         {edits.map((edit) => (
           <li key={edit.id}>
-            <button type="button" class={`dbg-row${edit.id === current ? " is-current" : ""}`} disabled={lab.isStale.value} onClick={() => void lab.breakIt(edit)}>
+            <button type="button" class={`dbg-row${edit.id === current ? " is-current" : ""}`} aria-disabled={lab.isStale.value} onClick={() => !lab.isStale.value && void lab.breakIt(edit)}>
               <span class="dbg-row-title">{edit.label}</span>
               <span class="dbg-row-note">{edit.description}</span>
             </button>

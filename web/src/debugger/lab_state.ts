@@ -5,6 +5,7 @@ import type { LineDiagnostic } from "../editor/python_editor.ts";
 import type { Recording } from "../shared/recording.ts";
 import * as api from "./api.ts";
 import { differingDevices, matchingValue } from "./compare_runs.ts";
+import { LatestRequest } from "./latest_request.ts";
 import { LoadedRecording } from "./loaded_recording.ts";
 import { countDevices, meshText, parseMesh, type MeshAxes } from "./mesh_grid.ts";
 import { DebuggerState } from "./state.ts";
@@ -45,9 +46,10 @@ export function functionNames(source: string): string[] {
   return [...new Set(names)].filter((name) => !name.endsWith("_args"));
 }
 
-/** Say which mesh a recording is on if that is not the one requested, or not the one that the program builds; else "". */
+/** Say which mesh a recording is on if that is not the one requested (none if empty), or not the one that the program builds; else "". */
 export function meshNotice(recording: Pick<Recording, "mesh" | "program_mesh">, requested: string): string {
   const mesh = meshText(recording.mesh);
+  if (requested === "") return "";
   if (requested !== mesh) return `The program builds its own mesh ${mesh}; the mesh field was not used.`;
   const built = recording.program_mesh ?? [];
   return built.length > 0 ? `The program builds the mesh ${meshText(built)}; it ran on ${mesh}, the mesh in the field.` : "";
@@ -69,7 +71,7 @@ export class LabState {
   /** Why the recording has another mesh than the requested one; empty if it has not. */
   readonly meshNote = signal("");
   readonly recordingId = signal<string | null>(null);
-  readonly edits = signal<api.ProgramEdit[] | "loading" | null>(null);
+  readonly edits = signal<api.ProgramEdit[] | "loading" | "waiting" | null>(null);
   /** The edit of the run on the stage, and the program as it was before. */
   readonly brokenBy = signal<{ edit: api.ProgramEdit; settings: ProgramSettings; run: LoadedRecording; id: string | null } | null>(null);
   readonly meshAxes = computed<MeshAxes | string>(() => parseMesh(this.mesh.value));
@@ -104,6 +106,8 @@ export class LabState {
   readonly isRestored = signal(false);
   /** The number of the newest run: what an older one still reports is ignored. */
   private runCount = 0;
+  /** Lists the edits of "Break it"; a program that is being typed is not sent for each key. */
+  private readonly editSearch = new LatestRequest((program: { text: string; mesh: string }) => api.fetchEdits(program.text, program.mesh));
 
   constructor(readonly chips: string[]) {
     // A fault belongs to the text that was run.
@@ -112,6 +116,7 @@ export class LabState {
       this.mesh.value;
       this.diagnostics.value = [];
       this.edits.value = null;
+      this.editSearch.drop();
     });
   }
 
@@ -265,7 +270,8 @@ export class LabState {
       this.recordingId.value = id;
       this.meshNote.value = recording.steps.length > 0 ? meshNotice(recording, requested) : "";
       // A mesh that was changed during the run is for the next one.
-      if (requestedMesh === undefined || this.mesh.value === requestedMesh) this.mesh.value = mesh;
+      // An empty field stays empty: the program's own mesh may change with its text.
+      if (requestedMesh === undefined || (requested !== "" && this.mesh.value === requestedMesh)) this.mesh.value = mesh;
       if (recording.hardware !== null) this.hardware.value = recording.hardware;
       this.fault.value = null;
       this.isRestored.value = false;
@@ -300,7 +306,7 @@ export class LabState {
     const settings = this.brokenBy.value?.settings ?? this.settings();
     const intactId = this.brokenBy.value?.id ?? this.recordingId.value;
     if (intact === null) return;
-    await this.record({ ...this.requestFor(settings), edit: edit.id }, (recording, id) => {
+    await this.record({ ...this.requestFor({ ...settings, mesh: settings.mesh.trim() || meshText(intact.mesh) }), edit: edit.id }, (recording, id) => {
       const edits = this.edits.value;
       batch(() => {
         this.show(recording, id);
@@ -334,6 +340,7 @@ export class LabState {
       this.openProgram(broken.settings);
       this.viewer.baseline.value = null;
       this.show(broken.run.recording, broken.id);
+      this.mesh.value = broken.settings.mesh;
     });
     this.edits.value = edits;
   }
@@ -418,16 +425,24 @@ export class LabState {
     }
   }
 
+  /** List the edits of the program on the stage; those of a text that is being typed would be of no use. */
   async loadEdits(): Promise<void> {
-    if (this.edits.value !== null || this.brokenBy.value !== null) return;
+    if (this.edits.value !== null || this.brokenBy.value !== null || this.isStale.value) return;
     this.edits.value = "loading";
     try {
-      const edits = await api.fetchEdits(this.text.value, this.mesh.value);
-      this.edits.value = edits;
+      const edits = await this.editSearch.request({ text: this.text.value, mesh: this.mesh.value.trim() || meshText(this.viewer.run.value?.mesh ?? []) });
+      if (edits !== null) this.edits.value = edits;
     } catch (error) {
-      this.edits.value = [];
-      this.showError(error);
+      // Nobody asked for this request: what the person does next matters more than why it has to wait.
+      const isTooMany = error instanceof api.ApiError && error.isTooMany;
+      this.edits.value = isTooMany ? "waiting" : [];
+      if (!isTooMany) this.showError(error);
     }
+  }
+
+  retryEdits(): void {
+    this.edits.value = null;
+    void this.loadEdits();
   }
 
   pin(): void {

@@ -13,7 +13,8 @@ import { functionNames, meshNotice } from "./lab_state.ts";
 import { observeRun } from "./observations.ts";
 import { encodeFloats, fixtureRecording } from "./recording_fixture.ts";
 import { DebuggerState } from "./state.ts";
-import { tileLayout } from "./tile_layout.ts";
+import { tileLayout, waitingLayout } from "./tile_layout.ts";
+import { waitingText } from "./device_painter.ts";
 import { timeTicks, timeToX, xToTime, zoomScale } from "./timeline_scale.ts";
 
 test("cells decode as the numbers that were encoded", () => {
@@ -38,6 +39,7 @@ test("differing cells ignore equal NaN and mark each other number", () => {
 test("a notice names the mesh that was used and the one that the program builds", () => {
   const mesh: [string, number][] = [["data", 4]];
   assert.equal(meshNotice({ mesh }, "data=4"), "");
+  assert.equal(meshNotice({ mesh }, ""), "");
   assert.equal(meshNotice({ mesh, program_mesh: [] }, "data=4"), "");
   assert.equal(
     meshNotice({ mesh, program_mesh: [["data", 8]] }, "data=4"),
@@ -69,6 +71,7 @@ test("mesh text is parsed, or the fault is named", () => {
   assert.deepEqual(parseMesh("data=4, model=2"), [["data", 4], ["model", 2]]);
   assert.match(parseMesh("data=4,data=2") as string, /twice/);
   assert.match(parseMesh("data:4") as string, /name=size/);
+  assert.deepEqual(parseMesh(" "), []);
 });
 
 test("no two tiles of a layout overlap and every device has one", () => {
@@ -278,4 +281,14 @@ test("a cell of a folded array has the index of the array", () => {
   assert.equal(rowsPerSlice([2, 3, 4], grid), 3);
   assert.deepEqual(cellIndex([], { rows: 1, columns: 1, numbers: [] }, 0, 0), []);
   assert.equal(cellIndex([20, 30, 4], grid, 4, 1), null, "rows are blocks of several");
+});
+
+test("devices that wait for one that never arrives are tiles by state", () => {
+  const run = new LoadedRecording(fixtureRecording());
+  const last = run.deviceCount - 1;
+  const layout = waitingLayout(run, run.values[2]!, { devices: `1-${last}`, missing: "0" }, [600, 400]);
+  assert.deepEqual(layout.tiles.map((tile) => [tile.label, tile.devices.length]), [[`1-${last}`, last], ["0", 1]]);
+  const some = waitingLayout(run, run.values[2]!, { devices: "1", missing: "0" }, [600, 400]);
+  assert.deepEqual(some.tiles[2]!.devices, Array.from({ length: last - 1 }, (_, index) => index + 2));
+  assert.deepEqual([waitingText(true, 511), waitingText(true, 1), waitingText(false, 2)], ["511 wait forever", "waits forever", "2 never arrive"]);
 });

@@ -77,9 +77,10 @@ export function coordinateText(mesh: MeshAxes, device: number): string {
   return mesh.map(([name], axis) => `${name}=${coordinates[axis]}`).join(", ");
 }
 
-/** Parse "data=4,model=2". Returns the axes, or a sentence that says what is wrong. */
+/** Parse "data=4,model=2"; an empty text has no axes. Returns the axes, or a sentence that says what is wrong. */
 export function parseMesh(text: string): MeshAxes | string {
   const axes: MeshAxes = [];
+  if (text.trim() === "") return axes;
   for (const part of text.split(",")) {
     const match = /^\s*([A-Za-z_]\w*)\s*=\s*(\d+)\s*$/.exec(part);
     if (match === null) return `'${part.trim()}' is not a mesh axis. Write name=size, such as data=4,model=2.`;

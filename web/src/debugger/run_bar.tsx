@@ -112,6 +112,8 @@ function MeshField({ lab }: { lab: LabState }) {
           id="dbg-mesh"
           class="code"
           size={14}
+          placeholder="the program's"
+          title="The mesh to run on; empty means the mesh that the program builds"
           value={lab.mesh.value}
           aria-invalid={typeof axes === "string"}
           onInput={(event) => (lab.mesh.value = event.currentTarget.value)}

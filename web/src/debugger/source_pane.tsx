@@ -73,6 +73,7 @@ export function SourcePane({ text, unmarkedText, diagnostics, onRun }: SourcePan
       )}
       <div class="dbg-editor" ref={host} />
       <LineCard unmarkedText={isEdited ? unmarkedText : null} />
+      {text !== null && <p class="dbg-editor-keys"><kbd>Ctrl</kbd> <kbd>Enter</kbd> run {"\u00b7"} <kbd>Esc</kbd> <kbd>Tab</kbd> leave</p>}
     </section>
   );
 }

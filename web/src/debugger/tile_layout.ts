@@ -16,8 +16,11 @@ export interface LayoutOptions {
 export interface Tile {
   x: number;
   y: number;
+  /** The group of equal values; -1 if it is none of them. */
   group: number;
   devices: number[];
+  /** The name of a tile of several devices that are no group. */
+  label?: string;
 }
 
 export interface TileLayout {
@@ -195,6 +198,19 @@ function bestDivisor(count: number, width: number, height: number, stage: [numbe
 function wrapColumns(count: number): number {
   for (let columns = Math.ceil(Math.sqrt(count * 1.6)); columns > 1; columns -= 1) if (count % columns === 0) return columns;
   return Math.ceil(Math.sqrt(count));
+}
+
+/** Of hundreds of devices of which some wait forever: one tile for each state. */
+export function waitingLayout(recording: LoadedRecording, value: Value, waiting: { devices: string; missing: string }, stage: [number, number]): TileLayout {
+  const [waits, missing] = [parseDevices(waiting.devices), parseDevices(waiting.missing)];
+  const named = new Set([...waits, ...missing]);
+  const others = Array.from({ length: recording.deviceCount }, (_, device) => device).filter((device) => !named.has(device));
+  const states: [devices: number[], label: string][] = [[waits, waiting.devices], [missing, waiting.missing], [others, "the others"]];
+  const [tileWidth, tileHeight] = [200, 60 + HEADER];
+  const tiles = states
+    .filter(([devices]) => devices.length > 0)
+    .map(([devices, label], index): Tile => ({ x: 0, y: index * (tileHeight + GAP), group: -1, devices, label }));
+  return { ...groupLayout(value, [tileWidth, tileHeight - HEADER], stage), tiles, width: tileWidth, height: tiles.length * (tileHeight + GAP) - GAP };
 }
 
 function groupLayout(value: Value, [tileWidth, pictureHeight]: [number, number], stage: [number, number]): TileLayout {

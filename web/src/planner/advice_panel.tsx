@@ -89,6 +89,7 @@ function Ranking({ advice, plan, onUse }: { advice: AdviceView; plan: PlanView |
   return (
     <div>
       <p class={`message ${advice.ranked.length ? "good" : "bad"}`}>{advice.headline}</p>
+      {advice.ranked.length > 1 && advice.order !== "" && <p class="muted note ranking-order">Order: {advice.order}.</p>}
       {advice.ranked.length > 0 && (
         <div class="table-scroll" tabIndex={0} role="region" aria-label="Ranking">
           <table class="ranking">

@@ -74,6 +74,8 @@ export interface AdviceView {
   readonly hardware: string;
   readonly n_devices: number;
   readonly usable_bytes: number;
+  /** Why step times alone do not order the rows; may be empty. */
+  readonly order: string;
   readonly ranked: readonly CandidateView[];
   readonly n_ranked: number;
   readonly others: readonly CandidateView[];

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { DEFAULT_FIELDS, adviceBody, planBody, readFields, writeFields } from "./plan_fields.ts";
-import type { RowView } from "./plan_view.ts";
+import { planStatus } from "./plan_status.ts";
+import type { PlanView, RowView } from "./plan_view.ts";
 import { readModelFiles } from "./plan_requests.ts";
 import { sortRows } from "./tensor_table.tsx";
 import { squarify } from "./treemap.ts";
@@ -45,4 +46,24 @@ test("only the header of a safetensors file is read", async () => {
   const model = await readModelFiles([file, new File(["{}"], "config.json")]);
   assert.deepEqual(model, { headers: [{ file: "m.safetensors", header, data_bytes: 8 }], config: "{}" });
   await assert.rejects(readModelFiles([new File(["GGUF...."], "m.safetensors")]), /not a safetensors file/);
+});
+
+test("a plan can be pinned only with the settings that it was computed for", () => {
+  const plan = { model: "m" } as PlanView;
+  const [old, now] = [DEFAULT_FIELDS, { ...DEFAULT_FIELDS, batch: "32" }];
+  const shown = { plan, fields: old, upload: null };
+  assert.deepEqual(planStatus({ fields: old, upload: null }, shown, null), { plan, planned: { fields: old, plan }, problem: null, isBusy: false });
+  assert.deepEqual(planStatus({ fields: now, upload: null }, shown, null), { plan, planned: null, problem: null, isBusy: true });
+  const upload = { headers: [], config: "{}" };
+  assert.equal(planStatus({ fields: old, upload }, shown, null).isBusy, true);
+});
+
+test("a failed plan is not under way, and the plan before cannot be pinned", () => {
+  const problem = { message: "no", where: "", fix: "" };
+  const shown = { plan: { model: "m" } as PlanView, fields: DEFAULT_FIELDS, upload: null };
+  const now = { ...DEFAULT_FIELDS, mesh: "x" };
+  const failed = planStatus({ fields: now, upload: null }, shown, { problem, fields: now, upload: null });
+  assert.deepEqual(failed, { plan: shown.plan, planned: null, problem, isBusy: false });
+  const next = planStatus({ fields: { ...now }, upload: null }, shown, { problem, fields: now, upload: null });
+  assert.deepEqual([next.problem, next.isBusy], [problem, true]);
 });

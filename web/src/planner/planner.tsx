@@ -7,14 +7,10 @@ import { parseMesh, type Mesh } from "../shared/mesh.ts";
 import { AdvicePanel } from "./advice_panel.tsx";
 import { encodeReadably, planBody, readFields, writeFields, type FieldName, type PlanFields } from "./plan_fields.ts";
 import { MemoryBars, Treemap } from "./plan_pictures.tsx";
+import { planStatus, type Pin, type PlanFailure, type ShownPlan } from "./plan_status.ts";
 import { RequestFailed, postJson, readModelFiles, type RequestError } from "./plan_requests.ts";
 import type { PlanView, PlannerChoices, UploadedModel } from "./plan_view.ts";
 import { TensorTable } from "./tensor_table.tsx";
-
-interface Pin {
-  readonly fields: PlanFields;
-  readonly plan: PlanView;
-}
 
 interface Properties {
   readonly choices: PlannerChoices;
@@ -27,7 +23,7 @@ export function Planner({ choices, firstPlan }: Properties) {
   const [upload, setUpload] = useState<UploadedModel | null>(null);
   const [pin, setPin] = useState<Pin | null>(null);
   const [selected, setSelected] = useState<string | null>(null);
-  const { plan, problem, isBusy, setProblem } = usePlan(fields, upload, firstPlan);
+  const { plan, planned, problem, isBusy, setProblem } = usePlan(fields, upload, firstPlan);
   const dark = useDarkTheme();
   usePinnedUrl(fields, pin, setPin);
 
@@ -57,6 +53,11 @@ export function Planner({ choices, firstPlan }: Properties) {
         {plan && (
           <div class="result" aria-busy={isBusy}>
             <div class="verdict-row">
+              {isBusy && (
+                <p class="computing" role="status">
+                  Computing{"\u2026"}
+                </p>
+              )}
               {problem ? (
                 // Not a verdict: it is not about what the fields say now.
                 <p class="muted">Showing the last valid plan, of {plan.model} on {plan.n_devices.toLocaleString("en-US")} devices.</p>
@@ -75,7 +76,7 @@ export function Planner({ choices, firstPlan }: Properties) {
                   </button>
                 </span>
               ) : (
-                <button type="button" class="small" disabled={upload !== null || problem !== null} onClick={() => setPin({ fields, plan })}>
+                <button type="button" class="small" disabled={upload !== null || planned === null} onClick={() => planned && setPin(planned)}>
                   Pin this plan to compare
                 </button>
               )}
@@ -342,9 +343,8 @@ function Details({ plan }: { plan: PlanView }) {
 
 /** Plans again whenever a field changes; while it is computed, and if it fails, the last plan stays. */
 function usePlan(fields: PlanFields, upload: UploadedModel | null, firstPlan: PlanView | null) {
-  const [plan, setPlan] = useState(firstPlan);
-  const [problem, setProblem] = useState<RequestError | null>(null);
-  const [isBusy, setBusy] = useState(false);
+  const [shown, setShown] = useState<ShownPlan | null>(() => firstPlan && { plan: firstPlan, fields, upload });
+  const [failure, setFailure] = useState<PlanFailure | null>(null);
   const isFirst = useRef(firstPlan !== null);
   useEffect(() => {
     if (isFirst.current) {
@@ -352,23 +352,24 @@ function usePlan(fields: PlanFields, upload: UploadedModel | null, firstPlan: Pl
       return;
     }
     const abort = new AbortController();
+    const fail = (problem: RequestError) => setFailure({ problem, fields, upload });
     const timer = setTimeout(async () => {
-      setBusy(true);
       try {
-        setPlan(await postJson<PlanView>("/api/v1/plans", planBody(fields, upload), abort.signal));
-        setProblem(null);
+        const plan = await postJson<PlanView>("/api/v1/plans", planBody(fields, upload), abort.signal);
+        if (abort.signal.aborted) return;
+        setShown({ plan, fields, upload });
+        setFailure(null);
       } catch (error) {
-        if (error instanceof RequestFailed) setProblem(error.detail);
-        else if (!abort.signal.aborted) setProblem({ message: "The server does not answer.", where: "", fix: "is it still running?" });
+        if (abort.signal.aborted) return;
+        fail(error instanceof RequestFailed ? error.detail : { message: "The server does not answer.", where: "", fix: "is it still running?" });
       }
-      if (!abort.signal.aborted) setBusy(false);
     }, 60);
     return () => {
       clearTimeout(timer);
       abort.abort();
     };
   }, [fields, upload]);
-  return { plan, problem, isBusy, setProblem };
+  return { ...planStatus({ fields, upload }, shown, failure), setProblem: (problem: RequestError) => setFailure({ problem, fields, upload }) };
 }
 
 /** The URL has the fields, and those of the pinned plan as one parameter. */

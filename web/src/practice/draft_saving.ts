@@ -32,7 +32,10 @@ export class DraftSaver {
   /** What the server has; null if it must get the text in any case. */
   private savedText: string | null;
   private hasConflict = false;
-  private isSaving = false;
+  /** The save that is under way. */
+  private saving: Promise<void> | null = null;
+  /** Whether the server is about to replace the text: a save would put it back. */
+  private isStopped = false;
   private readonly storageKey: string;
 
   constructor(
@@ -54,6 +57,8 @@ export class DraftSaver {
     }
     area.addEventListener("input", () => this.onInput());
     addEventListener("pagehide", () => void this.flush(true));
+    // A page that comes back from the browser's cache is edited on; its revision says whether the server has moved on.
+    addEventListener("pageshow", () => (this.isStopped = false));
   }
 
   /** The text was stored in another way, such as by a submission. */
@@ -82,7 +87,22 @@ export class DraftSaver {
     localStorage.removeItem(this.storageKey);
   }
 
+  /**
+   * Before the server replaces the text: it gets this one first, and nothing after that. Returns false if the server does
+   * not answer; then this browser alone has the text, and nothing must replace it.
+   */
+  async stop(): Promise<boolean> {
+    while (this.saving !== null) await this.saving;
+    await this.flush();
+    if (this.area.value !== this.savedText && !this.hasConflict) return false;
+    clearTimeout(this.timer);
+    localStorage.removeItem(this.storageKey);
+    this.isStopped = true;
+    return true;
+  }
+
   private onInput(): void {
+    if (this.isStopped) return;
     const draft: LocalDraft = { source: this.area.value, base: this.savedText ?? "" };
     localStorage.setItem(this.storageKey, JSON.stringify(draft));
     this.status.textContent = "Not saved yet";
@@ -97,11 +117,16 @@ export class DraftSaver {
   private async flush(isLeaving = false): Promise<void> {
     clearTimeout(this.timer);
     // Two at a time would both name the revision from before: the second one would look like another tab's.
-    if (this.isSaving && !isLeaving) return this.schedule(SAVE_DELAY_MS);
+    if (this.saving !== null && !isLeaving) return this.schedule(SAVE_DELAY_MS);
     const text = this.area.value;
-    if (text === this.savedText || this.hasConflict) return;
-    const revision = this.isSaving ? "" : (this.revision.textContent ?? "");
-    this.isSaving = true;
+    if (this.isStopped || text === this.savedText || this.hasConflict) return;
+    const revision = this.saving !== null ? "" : (this.revision.textContent ?? "");
+    this.saving = this.save(text, revision);
+    await this.saving;
+    this.saving = null;
+  }
+
+  private async save(text: string, revision: string): Promise<void> {
     try {
       const response = await fetch(this.url, {
         method: "PUT",
@@ -128,8 +153,6 @@ export class DraftSaver {
     } catch {
       this.status.textContent = "Not saved on the server; this browser has it";
       this.schedule(RETRY_DELAY_MS);
-    } finally {
-      this.isSaving = false;
     }
   }
 }

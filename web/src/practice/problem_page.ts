@@ -23,6 +23,7 @@ export function enableProblemPage(): void {
     saver.forgetMine();
     location.reload();
   });
+  enableReplacements(saver, status);
   enableKeys();
   enableDiagnostics(area);
   enableErrors();
@@ -31,6 +32,28 @@ export function enableProblemPage(): void {
     const status = requestOf(event)?.response?.status ?? 0;
     if (isJudging(event) && status >= 200 && status < 300) saver.markSaved();
   });
+}
+
+/** Before "Reset to the starter" and "Undo" the server has the last text, and gets none after: it would be put back. */
+function enableReplacements(saver: DraftSaver, status: HTMLElement): void {
+  let isReady = false;
+  document.addEventListener("submit", async (event) => {
+    if (!replacesText(event.submitter?.getAttribute("formaction") ?? "")) return;
+    if (isReady) {
+      isReady = false;
+      return;
+    }
+    event.preventDefault();
+    const { target, submitter } = event;
+    isReady = await saver.stop();
+    // Not before this event has ended: during it, a browser ignores another submission.
+    if (isReady) setTimeout(() => (target as HTMLFormElement).requestSubmit(submitter));
+    else status.textContent = "The server does not answer, so your text was not replaced";
+  });
+}
+
+function replacesText(action: string): boolean {
+  return /\/(reset|restore)$/.test(action);
 }
 
 interface HtmxRequest {

@@ -223,11 +223,11 @@ def _ranking_section(advice: Advice, top: int, is_wide: bool) -> Section:
         beneath = (candidate.reason,) if candidate.reason and not is_wide else ()
         rows.append(Row(cells=tuple(cells[column.head] for column in columns), notes=beneath))
     lines = tuple(_ranking_legend(advice, len(visible), is_timed, is_training))
-    title = f"What fits, {_order_text(advice, is_timed, is_training)}"
+    title = f"What fits, {_title_order(advice, is_timed, is_training)}"
     return Section(title, Table(columns, tuple(rows)), lines)
 
 
-def _order_text(advice: Advice, is_timed: bool, is_training: bool) -> str:
+def _title_order(advice: Advice, is_timed: bool, is_training: bool) -> str:
     """Return in which order meshes are listed: times alone would look unsorted."""
     if not is_timed:
         return "least memory first"
@@ -239,6 +239,17 @@ def _order_text(advice: Advice, is_timed: bool, is_training: bool) -> str:
     if len(software) > 1:
         order += f"; {' and '.join(software)} alternate (--framework ranks one)"
     return order
+
+
+def order_text(advice: Advice) -> str:
+    """Return why rows are not in the order of their step times alone; empty if they are."""
+    if not advice.ranked or advice.ranked[0].step is None or not _is_training(advice):
+        return ""
+    percent = f"{100 * COMPARISON_ERROR:.0f} %"
+    return (
+        f"by step time; a mesh that recipes do not use must be {percent} faster, the error of a "
+        "comparison"
+    )
 
 
 def _ranking_legend(

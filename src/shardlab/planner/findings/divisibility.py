@@ -135,7 +135,9 @@ def _check_divisible(name: str, size: int, unit: str, shards: AxisShards) -> Ite
             "plan.indivisible",
             f"The {name} of {size:,} {unit} is not divisible by {shards.n_shards:,} ({shards}): "
             "JAX rejects it.",
-            f"{below:,} or {above:,}." if below else f"{above:,}, or fewer devices on these axes.",
+            f"{name} {below:,} or {above:,}."
+            if below
+            else f"{name} {above:,}, or fewer devices on these axes.",
             details={
                 "subject": name,
                 "size": size,

@@ -170,13 +170,14 @@ class CandidateView(BaseModel):
 
 
 class AdviceView(BaseModel):
-    """The meshes that fit, fastest first, and why others do not."""
+    """The meshes that fit, best first, and why others do not."""
 
     model: str
     headline: str
     hardware: str
     n_devices: int
     usable_bytes: int
+    order: str = Field(description="Why step times alone do not order the rows; may be empty.")
     ranked: list[CandidateView]
     n_ranked: int
     others: list[CandidateView]
