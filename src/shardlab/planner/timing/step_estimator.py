@@ -104,7 +104,8 @@ class StepEstimator:
     dtype: str = "bf16"  # of the products with weights
     _operations: dict[object, _TimedOperations] = field(default_factory=dict)
     _frameworks: dict[MeshSizes, Framework] = field(default_factory=dict)
-    _timers: dict[str, OperationTimer] = field(default_factory=dict)  # by framework
+    # by framework; not copied by `replace`, which may give another `operation_timer`
+    _timers: dict[str, OperationTimer] = field(default_factory=dict, init=False)
     _model_flops: dict[tuple[Architecture, Workload], float] = field(default_factory=dict)
     # the collectives for the weights that were counted last
     _collectives: tuple[Weights, dict[object, CollectiveTimes]] | None = None
