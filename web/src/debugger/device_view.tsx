@@ -390,7 +390,7 @@ function DeviceLegend({ state }: { state: DebuggerState }) {
   }
   return (
     <ul class="dbg-legend">
-      {effectiveMode(state) === "groups" && value.groups.length < value.n_groups && <li><strong>{value.groups.length} of {value.n_groups} groups shown</strong></li>}
+      {effectiveMode(state) === "groups" && step?.waiting == null && value.groups.length < value.n_groups && <li><strong>{value.groups.length} of {value.n_groups} groups shown</strong></li>}
       {value.shape.length > 2 && <li>rows: dims 0 to {value.shape.length - 2}, columns: dim {value.shape.length - 1}</li>}
       {value.partial_over.length > 0 && <li><i class="swatch texture-partial" />partial sum over {value.partial_over.join(", ")}</li>}
       {effectiveMode(state) === "mesh" && hasReplicas(state, value) && <li><i class="swatch texture-replica" />copy of another device</li>}

@@ -55,6 +55,11 @@ export function meshNotice(recording: Pick<Recording, "mesh" | "program_mesh">, 
   return built.length > 0 ? `The program builds the mesh ${meshText(built)}; it ran on ${mesh}, the mesh in the field.` : "";
 }
 
+/** Whether a program without a mesh in the field asked JAX for more devices than there are then. */
+export function needsMesh(message: string, mesh: string): boolean {
+  return mesh.trim() === "" && /Number of devices \d+ must be/.test(message);
+}
+
 export class LabState {
   readonly viewer = new DebuggerState();
   readonly text = signal("");
@@ -388,7 +393,7 @@ export class LabState {
     onRecording(recording, id);
     // Faults of the program itself are part of the recording.
     const failure = recording.failure;
-    if (failure && recording.steps.length === 0) this.fault.value = { message: failure.message, where: failure.where || (failure.line > 0 ? `line ${failure.line}` : ""), fix: failure.fix };
+    if (failure && recording.steps.length === 0) this.fault.value = { message: failure.message, where: failure.where || (failure.line > 0 ? `line ${failure.line}` : ""), fix: needsMesh(failure.message, this.mesh.value) ? "write the mesh of the program into the Mesh field; without it there are 8 devices." : failure.fix };
   }
 
   private endRun(): void {

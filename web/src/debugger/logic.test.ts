@@ -9,7 +9,7 @@ import { coordinateText, deviceCoordinates, meshGrid, parseMesh, placeDevice } f
 import { matrixCells } from "./holdings_matrix.ts";
 import { loopPlaces } from "./tile_layout.ts";
 import { nearestStop, nextPosition, previousPosition, stepRuns, stopSteps } from "./navigation.ts";
-import { functionNames, meshNotice } from "./lab_state.ts";
+import { functionNames, meshNotice, needsMesh } from "./lab_state.ts";
 import { observeRun } from "./observations.ts";
 import { encodeFloats, fixtureRecording } from "./recording_fixture.ts";
 import { DebuggerState } from "./state.ts";
@@ -40,6 +40,8 @@ test("a notice names the mesh that was used and the one that the program builds"
   const mesh: [string, number][] = [["data", 4]];
   assert.equal(meshNotice({ mesh }, "data=4"), "");
   assert.equal(meshNotice({ mesh }, ""), "");
+  const tooFew = "ValueError: Number of devices 8 must be >= the product of mesh_shape (512,)";
+  assert.deepEqual([needsMesh(tooFew, " "), needsMesh(tooFew, "data=4"), needsMesh("ValueError: no", "")], [true, false, false]);
   assert.equal(meshNotice({ mesh, program_mesh: [] }, "data=4"), "");
   assert.equal(
     meshNotice({ mesh, program_mesh: [["data", 8]] }, "data=4"),

@@ -113,7 +113,7 @@ function MeshField({ lab }: { lab: LabState }) {
           class="code"
           size={14}
           placeholder="the program's"
-          title="The mesh to run on; empty means the mesh that the program builds"
+          title="The mesh to run on; empty means the mesh that the program builds, of at most 8 devices"
           value={lab.mesh.value}
           aria-invalid={typeof axes === "string"}
           onInput={(event) => (lab.mesh.value = event.currentTarget.value)}
