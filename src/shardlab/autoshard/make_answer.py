@@ -22,7 +22,7 @@ from shardlab.autoshard.arguments import Group, Leaf
 from shardlab.autoshard.evaluation import MIN_GAIN, NOISE, Candidate, replace_choices
 from shardlab.autoshard.search import Search
 from shardlab.autoshard.spec_choices import DimAxes, n_shards, replicated, spec_of
-from shardlab.autoshard.step_cost import weight_shapes_of
+from shardlab.autoshard.step_cost import StepCoster, weight_shapes_of
 from shardlab.hardware.chips import Hardware
 from shardlab.sharding.mesh import mesh_text
 
@@ -293,16 +293,24 @@ def _assumptions(search: Search, best: Candidate) -> tuple[str, ...]:
         "schedule better or worse.",
     ]
     if any(product.dtype == "f32" for product in best.program.products):
-        texts.append(
-            "Products of float32 are computed in TF32, the default of XLA on NVIDIA GPUs, at half "
-            "the bf16 rate."
-            if coster.has_tf32
-            else "Products of float32 are computed at the bf16 rate: in one bf16 pass, the default "
-            "precision of JAX on TPUs."
-        )
+        texts.append(_float32_text(coster))
     if best.program.has_unknown_trip_count:
         texts.append("A loop without a known number of iterations counts as one.")
     return tuple(texts)
+
+
+def _float32_text(coster: StepCoster) -> str:
+    if coster.has_tf32:
+        return (
+            "Products of float32 are computed in TF32, the default of XLA on NVIDIA GPUs, at half "
+            "the bf16 rate."
+        )
+    if coster.hardware.name.startswith("tpu"):
+        return (
+            "Products of float32 are computed in one bf16 pass, the default precision of JAX on "
+            "TPUs."
+        )
+    return "Products of float32 are timed at the bf16 rate, because no other rate is known here."
 
 
 def _shown_mesh(candidate: Candidate, search: Search) -> str:
