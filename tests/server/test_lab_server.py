@@ -82,6 +82,7 @@ def test_an_unknown_edit_is_a_sentence(server):
     assert "edit" in job["error"]["message"]
 
 
+@pytest.mark.long  # the browser tests step through each of them, and tests/recording records them
 def test_every_program_of_the_gallery_is_recorded_or_shows_its_hazard(server):
     gallery = server.client.get("/api/v1/gallery").json()
     assert {item["kind"] for item in gallery} == {"pattern", "hazard"}

@@ -64,7 +64,9 @@ def compiled(devices, cases):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("devices", [8, pytest.param(64, marks=pytest.mark.long), 512])
+@pytest.mark.parametrize(
+    "devices", [8, *(pytest.param(n, marks=pytest.mark.long) for n in (64, 512))]
+)
 def test_planned_bytes_are_the_compilers_to_the_byte(devices):
     cases = STEPS[devices]
     for requested, answer in zip(cases, compiled(devices, cases), strict=True):
