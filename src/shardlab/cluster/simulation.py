@@ -74,6 +74,7 @@ def _read_line(
 
     assert process.stdout
     lines: list[bytes] = []
+    # mypy forgets the assertion inside of a lambda.
     reader = threading.Thread(target=lambda: lines.append(process.stdout.readline()), daemon=True)  # type: ignore[union-attr]
     reader.start()
     reader.join(limit_seconds)

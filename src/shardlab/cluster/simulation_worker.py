@@ -120,6 +120,7 @@ def _observed(log: Any) -> Iterator[None]:
         (jit_execution.executable_observers, add_executable),
         (jit_execution.result_observers, add_results),
     )
+    # To mypy each pair is of any list with any observer; above they belong together.
     for registered, observer in observers:
         registered.append(observer)  # type: ignore[arg-type]
     try:
